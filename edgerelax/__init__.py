@@ -1,0 +1,1 @@
+"""edgerelax: compile a model once, with symbolic shapes, and run it anywhere."""

@@ -1,0 +1,216 @@
+"""Graph level: functions in A-normal form over annotated values, and the module that holds all levels.
+
+Everything is immutable; passes rebuild. Values compare by identity, modules by their text.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from edgerelax.ir.loop import LoopFunc
+from edgerelax.ir.op import Array, Operator
+from edgerelax.ir.types import Annotation
+from edgerelax.sym import Expr, Symbol
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Var:
+    """A named value. `origin` says where it came from ('model.onnx: /mlp/fc1/MatMul')."""
+
+    name: str
+    annotation: Annotation
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """A tensor known at compile time. Large ones become weights of the artifact."""
+
+    name: str
+    data: Array
+    annotation: Annotation
+
+
+Value = Var | Constant
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """An operator applied to values; None stands for an absent optional operand."""
+
+    op: Operator
+    args: tuple[Value | None, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallTIR:
+    """`call_tir`: a loop function in destination-passing style; looks pure. `symbols` binds the callee's
+    free symbols where they differ from the caller's of the same name. The result is one Tensor, or a
+    Tuple of them, as the binding's annotation says. `device` is set by placement."""
+
+    func: str
+    args: tuple[Value, ...]
+    symbols: tuple[tuple[Symbol, Expr], ...] = ()
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallLibrary:
+    """`call_dps_library`: an external function by registry name, same convention."""
+
+    func: str
+    args: tuple[Value, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallGraph:
+    """Another graph function of the module, deduced from its signature alone."""
+
+    func: str
+    args: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MatchCast:
+    """Asserts the binding's annotation of a value; may define symbols; a run-time check."""
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadInts:
+    """The elements of an integer or bool tensor of rank 0 or 1 as host integers (`tensor_to_shape`).
+
+    Annotation Shape(rank); a MatchCast on it names the integers. Waits for the device.
+    """
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MakeShape:
+    """A shape as a first-class value."""
+
+    dims: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MakeTuple:
+    """Several values as one."""
+
+    fields: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GetItem:
+    """One field of a tuple."""
+
+    value: Value
+    index: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ToDevice:
+    """A copy between devices ('gpu', 'cpu'), inserted by placement."""
+
+    value: Value
+    device: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IfElse:
+    """A branch on a bool scalar value, or on an integer the host knows (Expr, true if not 0).
+
+    Each arm ends with the values of its result, one per result of the binding (whose annotation is a
+    Tuple with one field per result). Symbols in the binding's annotation that no outer scope defines are
+    defined by it: `symbols[k]` takes `then_symbols[k]` or `other_symbols[k]`, whichever arm ran.
+    """
+
+    cond: Value | Expr
+    then: "Block"
+    other: "Block"
+    symbols: tuple[Symbol, ...] = ()
+    then_symbols: tuple[Expr, ...] = ()
+    other_symbols: tuple[Expr, ...] = ()
+
+
+Expression = (
+    Call | CallTIR | CallLibrary | CallGraph | MatchCast | ReadInts
+    | MakeShape | MakeTuple | GetItem | ToDevice | IfElse | Constant | Var
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binding:
+    """`var = value`; a bare Var or Constant on the right is an alias."""
+
+    var: Var
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Straight-line bindings and the values it gives. Runs without IfElse and reads are dataflow."""
+
+    bindings: tuple[Binding, ...]
+    results: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphFunc:
+    """A graph function: named parameters, a block, named results."""
+
+    name: str
+    params: tuple[Var, ...]
+    body: Block
+    result_names: tuple[str, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Module:
+    """All levels of one program. `loops` holds loop functions by name; later stages add to `attrs`."""
+
+    funcs: dict[str, GraphFunc]
+    loops: dict[str, LoopFunc] = field(default_factory=dict)
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+    def with_func(self, func: GraphFunc) -> "Module":
+        return replace(self, funcs={**self.funcs, func.name: func})
+
+
+def operands(value: Expression) -> tuple[Value, ...]:
+    """Values that an expression uses directly; for IfElse also those its arms use from outside."""
+    match value:
+        case Call():
+            return tuple(a for a in value.args if a is not None)
+        case CallTIR() | CallLibrary() | CallGraph():
+            return value.args
+        case MatchCast() | ReadInts() | GetItem() | ToDevice():
+            return (value.value,)
+        case MakeTuple():
+            return value.fields
+        case IfElse():
+            cond = (value.cond,) if isinstance(value.cond, (Var, Constant)) else ()
+            return (*cond, *free_values(value.then), *free_values(value.other))
+        case Var() | Constant():
+            return (value,)
+    return ()
+
+
+def free_values(block: Block) -> tuple[Value, ...]:
+    """Values that a block uses and does not define, each once, in order of use."""
+    defined = {b.var for b in block.bindings}
+    used = [v for b in block.bindings for v in operands(b.value)] + list(block.results)
+    return tuple(v for v in dict.fromkeys(used) if isinstance(v, Constant) or v not in defined)
+
+
+def blocks(block: Block) -> Iterator[Block]:
+    """A block and all blocks inside it."""
+    yield block
+    for binding in block.bindings:
+        if isinstance(binding.value, IfElse):
+            yield from blocks(binding.value.then)
+            yield from blocks(binding.value.other)

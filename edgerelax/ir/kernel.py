@@ -1,0 +1,233 @@
+"""Kernel level: what a strategy emits and a printer prints (design 4).
+
+One set of nodes serves GPU grids and CPU loops. Index arithmetic is i32. A GPU kernel runs
+`grid` workgroups of `workgroup` invocations; `WORKGROUP` is the linear workgroup id, `LOCAL` the linear
+id inside the workgroup. A CPU kernel is called with a range of `grid` iterations; its body sees one
+iteration as `WORKGROUP`. Vectors have 4 lanes.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from edgerelax.ir.dtypes import BOOL, F32, I32, DType
+from edgerelax.ir.scalar import PREDICATES, Buffer
+from edgerelax.sym import Expr
+
+Access = Literal["read", "read_write"]
+
+
+@dataclass(frozen=True, slots=True)
+class KExpr:
+    """A kernel expression; `lanes` is 1 or 4."""
+
+    dtype: DType
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class KConst(KExpr):
+    """A literal, splat over the lanes."""
+
+    value: int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class KVar(KExpr):
+    """A let, a var, a loop variable, or WORKGROUP or LOCAL."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class KScalar(KExpr):
+    """A scalar parameter of the kernel (i32), computed by the host per call."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class KLoad(KExpr):
+    """`lanes` consecutive elements from flat element `index` of a storage, shared or register buffer.
+
+    A 4-lane load of a storage buffer needs `index % 4 == 0` where `aligned`.
+    """
+
+    buffer: str
+    index: KExpr
+    aligned: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class KOp(KExpr):
+    """A scalar function (ir/functions.py) lane by lane; or an i32 operation for indices."""
+
+    fn: str
+    args: tuple[KExpr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KCast(KExpr):
+    """A conversion with the meaning of scalar.Cast."""
+
+    arg: KExpr
+
+
+@dataclass(frozen=True, slots=True)
+class KSelect(KExpr):
+    """Both arms are computed; `cond` is bool with 1 or as many lanes."""
+
+    cond: KExpr
+    then: KExpr
+    other: KExpr
+
+
+@dataclass(frozen=True, slots=True)
+class KVec(KExpr):
+    """Four scalars as a vector; one operand is a splat."""
+
+    parts: tuple[KExpr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KLane(KExpr):
+    """One lane of a vector."""
+
+    vector: KExpr
+    lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class KSubgroup(KExpr):
+    """A reduction over the subgroup: fn is add, max or min. Only in kernels with that feature."""
+
+    fn: str
+    arg: KExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """An immutable name."""
+
+    name: str
+    value: KExpr
+
+
+@dataclass(frozen=True, slots=True)
+class VarDecl:
+    """A mutable register."""
+
+    name: str
+    value: KExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Set a mutable register."""
+
+    name: str
+    value: KExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A fixed array: `shared` by the workgroup, or private to the invocation."""
+
+    name: str
+    dtype: DType
+    size: int
+    shared: bool
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class KStore:
+    """Store a scalar, or 4 consecutive elements from an index that is a multiple of 4 if `aligned`.
+
+    Storage elements below 32 bits are stored only 4 (8-bit) or 2 or 4 (16-bit) at a time from an index
+    that is a multiple of that many, on GPU targets: an invocation owns whole words.
+    """
+
+    buffer: str
+    index: KExpr
+    value: KExpr
+    aligned: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """`name` from `start` while below `stop` in steps of `step` (> 0, constant).
+
+    Unrolled loops have constant bounds and are expanded in text.
+    """
+
+    name: str
+    start: KExpr
+    stop: KExpr
+    body: tuple["KStmt", ...]
+    step: int = 1
+    unroll: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """A branch. Barriers inside need a condition that is uniform over the workgroup."""
+
+    cond: KExpr
+    then: tuple["KStmt", ...]
+    other: tuple["KStmt", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Workgroup barrier, with shared and storage memory made visible."""
+
+
+KStmt = Let | VarDecl | Assign | Array | KStore | For | If | Barrier
+
+WORKGROUP = KVar(I32, 1, "workgroup")
+LOCAL = KVar(I32, 1, "local")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelBuffer:
+    """A storage parameter, in binding order."""
+
+    buffer: Buffer
+    access: Access
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A device program with derived parameters: buffers in binding order, then host-computed scalars."""
+
+    name: str
+    device: Literal["gpu", "cpu"]
+    buffers: tuple[KernelBuffer, ...]
+    scalars: tuple[tuple[str, Expr], ...]
+    grid: Expr
+    workgroup: int
+    body: tuple[KStmt, ...]
+    features: frozenset[str] = frozenset()
+    comment: str = ""
+
+
+def i32(value: int) -> KConst:
+    """An index literal."""
+    return KConst(I32, 1, value)
+
+
+def f32(value: float) -> KConst:
+    """A float literal."""
+    return KConst(F32, 1, value)
+
+
+def var(name: str, dtype: DType = I32, lanes: int = 1) -> KVar:
+    """A reference to a let, var or loop variable."""
+    return KVar(dtype, lanes, name)
+
+
+def kop(fn: str, *args: KExpr) -> KExpr:
+    """An operation; predicates give bool. Scalars are splat to the widest operand."""
+    lanes = max(a.lanes for a in args)
+    wide = tuple(a if a.lanes == lanes else KVec(a.dtype, lanes, (a,)) for a in args)
+    return KOp(BOOL if fn in PREDICATES else args[0].dtype, lanes, fn, wide)
