@@ -1,0 +1,65 @@
+"""Records that late passes leave on a module: schedules of loop functions and the memory plan."""
+
+from dataclasses import dataclass, field
+
+from edgerelax.ir.graph import Binding, Value
+from edgerelax.ir.kernel import Kernel
+from edgerelax.ir.scalar import Buffer
+from edgerelax.sym import Cond, Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Kernels to run in order, valid where all guards hold. `temps` are workspaces between them."""
+
+    kernels: tuple[Kernel, ...]
+    temps: tuple[Buffer, ...] = ()
+    guards: tuple[Cond, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How one loop function runs on one device: versions in order of preference, the last without guards."""
+
+    versions: tuple[Version, ...]
+    strategies: tuple[str, ...] = ()  # one per kernel of the last version, for the report
+    reasons: tuple[str, ...] = ()  # why other strategies were not taken
+
+
+@dataclass(frozen=True, slots=True)
+class Slab:
+    """A block of device memory. A constant size is known before download."""
+
+    device: str
+    size: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor lies: `bytes` from `offset` in a slab."""
+
+    slab: int
+    offset: Expr
+    bytes: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Places of values and of workspaces (by binding, in the order of the schedule's temps).
+
+    `aliases` maps a view to the value whose bytes it renames. `lower_bound` and `unplanned` are bytes:
+    the largest sum of live tensors, and their total without reuse; None where a size is unbounded.
+    """
+
+    slabs: tuple[Slab, ...] = ()
+    places: dict[Value, Place] = field(default_factory=dict)
+    workspaces: dict[Binding, tuple[Place, ...]] = field(default_factory=dict)
+    aliases: dict[Value, Value] = field(default_factory=dict)
+    lower_bound: int | None = None
+    unplanned: int | None = None
+
+    def root(self, value: Value) -> Value:
+        """The value that owns the bytes."""
+        while value in self.aliases:
+            value = self.aliases[value]
+        return value

@@ -1,0 +1,91 @@
+"""How passes rebuild graph functions: one walk, old values replaced by new ones, arms of IfElse included."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from edgerelax.ir.graph import (
+    Binding,
+    Block,
+    Call,
+    CallGraph,
+    CallLibrary,
+    CallTIR,
+    Expression,
+    GetItem,
+    GraphFunc,
+    IfElse,
+    MakeTuple,
+    MatchCast,
+    Module,
+    ReadInts,
+    ToDevice,
+    Value,
+)
+
+Values = dict[Value, Value]
+Visit = Callable[[Binding], "Value | list[Binding]"]
+
+
+def rewrite_module(module: Module, visit: Visit) -> Module:
+    """Rewrite the body of every graph function."""
+    return replace(module, funcs={n: rewrite_func(f, visit) for n, f in module.funcs.items()})
+
+
+def rewrite_func(func: GraphFunc, visit: Visit) -> GraphFunc:
+    """Rewrite one function's body."""
+    return replace(func, body=rewrite_block(func.body, visit, {}))
+
+
+def rewrite_block(block: Block, visit: Visit, replaced: Values) -> Block:
+    """Visit each binding with its operands already replaced.
+
+    `visit` gives a value, which from then on stands for the binding's, or the bindings to keep.
+    """
+    out: list[Binding] = []
+    for binding in block.bindings:
+        value = substitute_operands(binding.value, replaced)
+        if isinstance(value, IfElse):
+            value = replace(
+                value,
+                then=rewrite_block(value.then, visit, dict(replaced)),
+                other=rewrite_block(value.other, visit, dict(replaced)),
+            )
+        result = visit(binding if value is binding.value else Binding(binding.var, value))
+        if isinstance(result, list):
+            out.extend(result)
+        else:
+            replaced[binding.var] = result
+    return Block(tuple(out), tuple(replaced.get(v, v) for v in block.results))
+
+
+def substitute_operands(value: Expression, replaced: Values) -> Expression:
+    """The same expression over replaced operands; arms of IfElse are left to the walk."""
+
+    def get(v: Value) -> Value:
+        return replaced.get(v, v)
+
+    match value:
+        case Call():
+            args = tuple(None if a is None else get(a) for a in value.args)
+            return value if args == value.args else replace(value, args=args)
+        case CallTIR() | CallLibrary() | CallGraph():
+            given = tuple(get(a) for a in value.args)
+            return value if given == value.args else replace(value, args=given)
+        case MatchCast() | ReadInts() | GetItem() | ToDevice():
+            new = get(value.value)
+            return value if new is value.value else replace(value, value=new)
+        case MakeTuple():
+            return replace(value, fields=tuple(get(f) for f in value.fields))
+        case IfElse():
+            cond = value.cond
+            return value if cond not in replaced else replace(value, cond=get(cond))  # type: ignore[arg-type, index]
+    return get(value) if value in replaced else value  # type: ignore[arg-type, comparison-overlap]
+
+
+def all_bindings(block: Block) -> Iterator[Binding]:
+    """Every binding of a block, those inside arms before the IfElse that holds them."""
+    for binding in block.bindings:
+        if isinstance(binding.value, IfElse):
+            yield from all_bindings(binding.value.then)
+            yield from all_bindings(binding.value.other)
+        yield binding

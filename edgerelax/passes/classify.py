@@ -1,0 +1,157 @@
+"""Classify loop functions by analysis of their loops (Relax 4.2, algorithm 1). Never by name.
+
+Before: any LoopFunc. Gives a `Kind`, ordered so that `max` combines. What it does not do: decide what
+fuses; that is fuse.py, from these kinds alone.
+"""
+
+from enum import IntEnum
+
+from edgerelax.ir.loop import LoopFunc, Stage, Template
+from edgerelax.ir.scalar import Buffer, Cast, Load, Op, Scalar
+from edgerelax.sym import Expr, as_expr
+
+
+class Kind(IntEnum):
+    """Pattern kinds, from the easiest to fuse to what never fuses."""
+
+    ELEMENTWISE = 0
+    BROADCAST = 1
+    INJECTIVE = 2
+    REDUCTION = 3
+    ROW = 4  # reductions over the same rows and maps over them: softmax, norms
+    OUT_FUSIBLE = 5
+    OPAQUE = 6
+
+
+def classify(func: LoopFunc) -> Kind:
+    """The kind of a whole function; several outputs or stages that do not chain are OPAQUE."""
+    if len(func.outputs) != 1 or any(isinstance(s, Template) for s in func.stages):
+        return Kind.OPAQUE
+    stages = [s for s in func.stages if isinstance(s, Stage)]
+    if len(stages) == 1:
+        return classify_stage(stages[0])
+    if stages[-1].out != func.outputs[0] or any(s.index is not None for s in stages):
+        return Kind.OPAQUE
+    return Kind.ROW if _is_row_chain(stages) else Kind.OPAQUE
+
+
+def classify_stage(stage: Stage) -> Kind:
+    """The kind of one loop nest."""
+    if stage.where is not None or stage.index is not None:
+        return Kind.OPAQUE
+    if stage.combiner is None:
+        return _classify_map(stage)
+    if is_contraction(stage) or _has_window(stage):
+        return Kind.OUT_FUSIBLE
+    return Kind.REDUCTION
+
+
+def classify_operand(func: LoopFunc, operand: Buffer) -> Kind:
+    """How a function uses one operand: a map by that operand's own loads, else the function's kind."""
+    stage = func.stages[0]
+    if len(func.stages) > 1 or isinstance(stage, Template) or stage.combiner:
+        return classify(func)
+    if stage.where is not None or stage.index is not None:
+        return Kind.OPAQUE
+    kinds = [
+        _classify_load(load, stage.store_index)
+        for load in stage.loads()
+        if load.buffer.name == operand.name
+    ]
+    return max(kinds, default=Kind.ELEMENTWISE)
+
+
+def is_contraction(stage: Stage) -> bool:
+    """Whether it sums products of two loads that are each reused along a spatial axis."""
+    if stage.combiner != "sum":
+        return False
+    match strip_casts(stage.body):
+        case Op("mul", (left, right)):
+            loads = [strip_casts(left), strip_casts(right)]
+        case _:
+            return False
+    spatial = set(stage.axes)
+    for load in loads:
+        if not isinstance(load, Load):
+            return False
+        axes = frozenset().union(*(e.axes() for e in load.index)) if load.index else frozenset()
+        if not axes & set(stage.reduce) or not spatial - axes:
+            return False
+    return True
+
+
+def strip_casts(node: Scalar) -> Scalar:
+    """The operand below any conversions."""
+    while isinstance(node, Cast):
+        node = node.arg
+    return node
+
+
+def is_view(func: LoopFunc) -> bool:
+    """Whether it only renames bytes: every element goes to the same flat position (reshape)."""
+    if len(func.stages) != 1 or not isinstance(func.stages[0], Stage):
+        return False
+    stage = func.stages[0]
+    if stage.combiner or stage.where is not None or not isinstance(stage.body, Load):
+        return False
+    load = stage.body
+    if load.dtype != stage.out.dtype or load.buffer not in func.inputs:
+        return False
+    return flat(load.buffer, load.index) == flat(stage.out, stage.store_index)
+
+
+def flat(buffer: Buffer, index: tuple[Expr, ...]) -> Expr:
+    """Row-major position of an element."""
+    position = as_expr(0)
+    for dim, at in zip(buffer.dims, index, strict=True):
+        position = position * dim + at
+    return position
+
+
+def _classify_map(stage: Stage) -> Kind:
+    stored = stage.store_index
+    kind, has_elementwise = Kind.ELEMENTWISE, False
+    for load in stage.loads():
+        own = _classify_load(load, stored)
+        has_elementwise |= own is Kind.ELEMENTWISE
+        kind = max(kind, own)
+    if kind is Kind.BROADCAST and has_elementwise:
+        return Kind.ELEMENTWISE
+    if not has_elementwise and kind is Kind.ELEMENTWISE:
+        return Kind.BROADCAST  # no loads: a generator
+    return kind
+
+
+def _classify_load(load: Load, stored: tuple[Expr, ...]) -> Kind:
+    if load.index == stored:
+        return Kind.ELEMENTWISE
+    return Kind.BROADCAST if _is_subsequence(load, stored) else Kind.INJECTIVE
+
+
+def _is_subsequence(load: Load, stored: tuple[Expr, ...]) -> bool:
+    """Whether the index is the stored axes in order, some left out; unit dims (index 0) count as left out."""
+    rest = iter(stored)
+    return all(
+        any(at == s for s in rest) for at in load.index if at.as_int() != 0
+    )
+
+
+def _has_window(stage: Stage) -> bool:
+    """Whether a reduce axis is used other than as an index by itself (pooling, convolution)."""
+    reduce = set(stage.reduce)
+    return any(
+        e.axes() & reduce and e.atom not in reduce for load in stage.loads() for e in load.index
+    )
+
+
+def _is_row_chain(stages: list[Stage]) -> bool:
+    """Reductions over the same trailing axes followed by maps over the whole (softmax, norms)."""
+    last = stages[-1]
+    if last.combiner is not None or not any(s.combiner for s in stages):
+        return False
+    dims = [a.extent for a in last.axes]
+    for stage in stages:
+        extents = [a.extent for a in (*stage.axes, *stage.reduce) if a.extent.as_int() != 1]
+        if extents != [d for d in dims if d.as_int() != 1]:
+            return False
+    return True

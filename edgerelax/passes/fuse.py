@@ -1,0 +1,260 @@
+"""FuseOps: group call_tirs by post-dominators and outline each group (Relax 4.2; relax.md (5)).
+
+Before: legalised graph functions. After: groups of two or more calls are private graph functions with
+attribute `primitive`, called in place of their last member; fuse_loops.py merges each into one loop
+function. Kinds come from classify.py. A group never binds more buffers than the target allows, never
+holds two anchors (contraction, window, row chain or reduction), and has one result.
+
+    conv ──► add ──► relu      conv's post-dominator is add, add's is relu; all edges are elementwise:
+               ▲               one group {conv, add, relu}; `scale` joins as a broadcast producer
+    scale ─────┘
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from edgerelax.ir.graph import (
+    Binding,
+    Block,
+    CallGraph,
+    CallTIR,
+    GraphFunc,
+    IfElse,
+    Module,
+    Value,
+    Var,
+    operands,
+)
+from edgerelax.ir.types import Tensor
+from edgerelax.passes.classify import Kind, classify, classify_operand
+
+ANCHORS = frozenset((Kind.REDUCTION, Kind.ROW, Kind.OUT_FUSIBLE))
+MAX_GROUP = 256
+
+
+@dataclass(slots=True)
+class _Node:
+    """One call_tir of a block."""
+
+    position: int
+    var: Var
+    call: CallTIR
+    kind: Kind
+    consumers: list[tuple[int, Kind]] = field(default_factory=list)  # node, how it uses this one
+    external: bool = False  # used outside the block's call_tirs
+    dominator: int | None = None
+    edge: Kind = Kind.ELEMENTWISE  # the strongest kind on any path to the dominator
+    depth: int = 0
+
+
+def fuse(module: Module, *, max_buffers: int = 8) -> Module:
+    """Outline fusible groups of every graph function."""
+    outlined: dict[str, GraphFunc] = {}
+    funcs = {}
+    for name, func in module.funcs.items():
+        taken = set(module.loops) | set(module.funcs) | set(outlined)
+        fuser = _Fuser(module, max_buffers, taken, outlined)
+        funcs[name] = replace(func, body=fuser.block(func.body))
+    return replace(module, funcs={**funcs, **outlined})
+
+
+@dataclass(slots=True)
+class _Fuser:
+    module: Module
+    max_buffers: int
+    taken: set[str]
+    outlined: dict[str, GraphFunc]
+
+    def block(self, block: Block) -> Block:
+        """Fuse inside nested arms first, then this block's own calls."""
+        bindings = tuple(self._inside(b) for b in block.bindings)
+        block = Block(bindings, block.results)
+        nodes = self._nodes(block)
+        post_dominate(nodes)
+        groups = self._partition(nodes)
+        return self._outline(block, nodes, groups)
+
+    def _inside(self, binding: Binding) -> Binding:
+        value = binding.value
+        if not isinstance(value, IfElse):
+            return binding
+        arms = replace(value, then=self.block(value.then), other=self.block(value.other))
+        return Binding(binding.var, arms)
+
+    def _nodes(self, block: Block) -> list[_Node]:
+        nodes: list[_Node] = []
+        by_var: dict[Value, int] = {}
+        for position, binding in enumerate(block.bindings):
+            call = binding.value
+            if not isinstance(call, CallTIR):
+                for used in operands(binding.value):
+                    if used in by_var:
+                        nodes[by_var[used]].external = True
+                continue
+            loop = self.module.loops[call.func]
+            for buffer, arg in zip(loop.inputs, call.args, strict=True):
+                if arg in by_var:
+                    producer = nodes[by_var[arg]]
+                    edge = classify_operand(loop, buffer)
+                    if producer.call.device != call.device:
+                        edge = Kind.OPAQUE
+                    producer.consumers.append((len(nodes), edge))
+            kind = classify(loop) if isinstance(binding.var.annotation, Tensor) else Kind.OPAQUE
+            by_var[binding.var] = len(nodes)
+            nodes.append(_Node(position, binding.var, call, kind))
+        for used in block.results:
+            if used in by_var:
+                nodes[by_var[used]].external = True
+        return nodes
+
+    def _partition(self, nodes: list[_Node]) -> list[int]:
+        """Union-find over the nodes, in two phases: epilogues and broadcasts, then injective chains."""
+        parent = list(range(len(nodes)))
+
+        def find(k: int) -> int:
+            while parent[k] != k:
+                parent[k] = parent[parent[k]]
+                k = parent[k]
+            return k
+
+        for phase in (0, 1):
+            for k, node in enumerate(nodes):
+                sink = node.dominator
+                if sink is None or node.kind is Kind.OPAQUE or find(k) == find(sink):
+                    continue
+                path = path_between(nodes, k, sink)
+                kind = max(nodes[m].kind for m in range(len(nodes)) if find(m) == find(k))
+                if not _may_fuse(nodes, k, kind, path, phase):
+                    continue
+                joined = {find(m) for m in (*path, sink)} | {find(k)}
+                members = [m for m in range(len(nodes)) if find(m) in joined]
+                if self._fits(nodes, members):
+                    root = find(sink)
+                    for m in joined:
+                        parent[m] = root
+        return [find(k) for k in range(len(nodes))]
+
+    def _fits(self, nodes: list[_Node], members: Sequence[int]) -> bool:
+        anchors = sum(nodes[m].kind in ANCHORS for m in members)
+        if anchors > 1 or len(members) > MAX_GROUP:
+            return False
+        inner = {nodes[m].var for m in members}
+        inputs = {a for m in members for a in nodes[m].call.args if a not in inner}
+        return len(inputs) + 1 <= self.max_buffers
+
+    def _outline(self, block: Block, nodes: list[_Node], groups: list[int]) -> Block:
+        members: dict[int, list[int]] = {}
+        for k, root in enumerate(groups):
+            members.setdefault(root, []).append(k)
+        moved = {nodes[k].position for ks in members.values() if len(ks) > 1 for k in ks}
+        at_last = {nodes[ks[-1]].position: ks for ks in members.values() if len(ks) > 1}
+        bindings: list[Binding] = []
+        for position, binding in enumerate(block.bindings):
+            if position in at_last:
+                bindings.append(self._outline_group([nodes[k] for k in at_last[position]]))
+            elif position not in moved:
+                bindings.append(binding)
+        return Block(tuple(bindings), block.results)
+
+    def _outline_group(self, group: list[_Node]) -> Binding:
+        """One private function; a value passed twice is one parameter (a buffer is bound once)."""
+        inner = {node.var for node in group}
+        params: dict[Value, Var] = {}
+        bindings = []
+        for node in group:
+            args: list[Value] = []
+            for arg in node.call.args:
+                if arg in inner:
+                    args.append(arg)
+                    continue
+                if arg not in params:
+                    params[arg] = Var(arg.name, arg.annotation)
+                args.append(params[arg])
+            bindings.append(Binding(node.var, replace(node.call, args=tuple(args))))
+        name = self._name([node.call.func for node in group])
+        result = group[-1].var
+        self.outlined[name] = GraphFunc(
+            name,
+            tuple(params.values()),
+            Block(tuple(bindings), (result,)),
+            (result.name,),
+            {"primitive": True},
+        )
+        return Binding(result, CallGraph(name, tuple(params)))
+
+    def _name(self, parts: Sequence[str]) -> str:
+        stem = "_".join(parts) if len(parts) <= 4 else "_".join((*parts[:3], f"{len(parts) - 3}_more"))
+        name, k = stem[:60], 0
+        while name in self.taken:
+            k += 1
+            name = f"{stem[:60]}_{k}"
+        self.taken.add(name)
+        return name
+
+
+def post_dominate(nodes: list[_Node]) -> None:
+    """Immediate post-dominators, in one reverse sweep by common ancestors of all consumers."""
+    for node in reversed(nodes):
+        if node.external or not node.consumers:
+            continue
+        first, edge = node.consumers[0]
+        common: int | None = first
+        for other, kind in node.consumers[1:]:
+            edge = max(edge, kind)
+            common, climbed = _common_ancestor(nodes, common, other)
+            edge = max(edge, climbed)
+        if common is not None:
+            node.dominator, node.edge = common, edge
+            node.depth = nodes[common].depth + 1
+
+
+def _common_ancestor(
+    nodes: list[_Node], a: int | None, b: int | None
+) -> tuple[int | None, Kind]:
+    """The nearest node that post-dominates both, and the strongest edge climbed on the way."""
+    edge = Kind.ELEMENTWISE
+    while a != b:
+        if a is None or b is None:
+            return None, edge
+        if nodes[a].depth < nodes[b].depth or (nodes[a].depth == nodes[b].depth and a > b):
+            a, b = b, a
+        edge = max(edge, nodes[a].edge)
+        a = nodes[a].dominator
+    return a, edge
+
+
+def path_between(nodes: list[_Node], source: int, sink: int) -> list[int]:
+    """Every node strictly between a node and its post-dominator, on any path."""
+    found: set[int] = set()
+    todo = [c for c, _ in nodes[source].consumers]
+    while todo:
+        k = todo.pop()
+        if k != sink and k not in found:
+            found.add(k)
+            todo.extend(c for c, _ in nodes[k].consumers)
+    return sorted(found)
+
+
+def _may_fuse(nodes: list[_Node], k: int, kind: Kind, path: list[int], phase: int) -> bool:
+    """The table of relax.md (5); `kind` is the strongest kind in node k's group so far."""
+    node = nodes[k]
+    assert node.dominator is not None
+    target = nodes[node.dominator].kind
+    if phase == 0 and kind in ANCHORS:
+        return (
+            node.edge is Kind.ELEMENTWISE
+            and target <= Kind.BROADCAST
+            and all(nodes[m].kind <= Kind.BROADCAST for m in path)
+        )
+    if phase == 0 and kind <= Kind.BROADCAST:
+        return (
+            (node.edge <= Kind.INJECTIVE or node.edge in (Kind.REDUCTION, Kind.ROW))
+            and target is not Kind.OPAQUE
+            and all(nodes[m].kind <= Kind.INJECTIVE for m in path)
+        )
+    return (
+        phase == 1
+        and kind <= Kind.INJECTIVE
+        and target <= Kind.INJECTIVE
+        and all(nodes[m].kind <= Kind.INJECTIVE for m in path)
+    )
