@@ -3,13 +3,19 @@
 One set of nodes serves GPU grids and CPU loops. Index arithmetic is i32. A GPU kernel runs
 `grid` workgroups of `workgroup` invocations; `WORKGROUP` is the linear workgroup id, `LOCAL` the linear
 id inside the workgroup. A CPU kernel is called with a range of `grid` iterations; its body sees one
-iteration as `WORKGROUP`. Vectors have 4 lanes.
+iteration as `WORKGROUP`. Vectors have 4 lanes; on the GPU also 2, to store pairs of 16-bit elements.
+
+Operations on 16-bit and 8-bit floats are computed in f32 and rounded where they are stored or cast.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from edgerelax.ir.dtypes import BOOL, F32, I32, DType
+from edgerelax.ir.functions import FUNCTIONS, Function
 from edgerelax.ir.scalar import PREDICATES, Buffer
 from edgerelax.sym import Expr
 
@@ -18,7 +24,7 @@ Access = Literal["read", "read_write"]
 
 @dataclass(frozen=True, slots=True)
 class KExpr:
-    """A kernel expression; `lanes` is 1 or 4."""
+    """A kernel expression; `lanes` is 1 or 4 (or 2, see above)."""
 
     dtype: DType
     lanes: int
@@ -49,7 +55,8 @@ class KScalar(KExpr):
 class KLoad(KExpr):
     """`lanes` consecutive elements from flat element `index` of a storage, shared or register buffer.
 
-    A 4-lane load of a storage buffer needs `index % 4 == 0` where `aligned`.
+    A 4-lane load of a storage buffer needs `index % 4 == 0` where `aligned`. An index into an `Array`
+    counts its entries: entry 2 of an array of 4-lane entries is lanes 8 to 11.
     """
 
     buffer: str
@@ -59,7 +66,7 @@ class KLoad(KExpr):
 
 @dataclass(frozen=True, slots=True)
 class KOp(KExpr):
-    """A scalar function (ir/functions.py) lane by lane; or an i32 operation for indices."""
+    """A function of KERNEL_FUNCTIONS lane by lane."""
 
     fn: str
     args: tuple[KExpr, ...]
@@ -83,7 +90,7 @@ class KSelect(KExpr):
 
 @dataclass(frozen=True, slots=True)
 class KVec(KExpr):
-    """Four scalars as a vector; one operand is a splat."""
+    """As many scalars as lanes as a vector; one operand is a splat."""
 
     parts: tuple[KExpr, ...]
 
@@ -130,7 +137,12 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A fixed array: `shared` by the workgroup, or private to the invocation."""
+    """A fixed array of `size` entries: `shared` by the workgroup, or private to the invocation.
+
+    Entries have `lanes` lanes. Private arrays start as zeros, wherever the statement is reached;
+    shared ones hold nothing that may be read before it is stored. In CPU kernels an array is a set of
+    registers: its indices must be constant once loops are unrolled.
+    """
 
     name: str
     dtype: DType
@@ -182,6 +194,14 @@ class Barrier:
     """Workgroup barrier, with shared and storage memory made visible."""
 
 
+# Functions of the kernel level alone. The two for indices leave out what div and mod must guard.
+_KERNEL_ONLY = (
+    Function("fma", 3, lambda a, b, c: a * b + c),  # fused or not, as the device likes
+    Function("index_div", 2, np.floor_divide),  # i32, only for a >= 0 and b > 0
+    Function("index_mod", 2, np.remainder),  # i32, only for a >= 0 and b > 0
+)
+KERNEL_FUNCTIONS = FUNCTIONS | {f.name: f for f in _KERNEL_ONLY}
+
 KStmt = Let | VarDecl | Assign | Array | KStore | For | If | Barrier
 
 WORKGROUP = KVar(I32, 1, "workgroup")
@@ -231,3 +251,81 @@ def kop(fn: str, *args: KExpr) -> KExpr:
     lanes = max(a.lanes for a in args)
     wide = tuple(a if a.lanes == lanes else KVec(a.dtype, lanes, (a,)) for a in args)
     return KOp(BOOL if fn in PREDICATES else args[0].dtype, lanes, fn, wide)
+
+
+def operands(expr: KExpr) -> tuple[KExpr, ...]:
+    """The expressions directly inside one."""
+    match expr:
+        case KLoad():
+            return (expr.index,)
+        case KOp():
+            return expr.args
+        case KCast() | KSubgroup():
+            return (expr.arg,)
+        case KSelect():
+            return (expr.cond, expr.then, expr.other)
+        case KVec():
+            return expr.parts
+        case KLane():
+            return (expr.vector,)
+    return ()
+
+
+def with_operands(expr: KExpr, new: tuple[KExpr, ...]) -> KExpr:
+    """The same expression over other operands, in the order of `operands`."""
+    match expr:
+        case KLoad():
+            return replace(expr, index=new[0])
+        case KOp():
+            return replace(expr, args=new)
+        case KCast() | KSubgroup():
+            return replace(expr, arg=new[0])
+        case KSelect():
+            return replace(expr, cond=new[0], then=new[1], other=new[2])
+        case KVec():
+            return replace(expr, parts=new)
+        case KLane():
+            return replace(expr, vector=new[0])
+    return expr
+
+
+def stmt_exprs(stmt: KStmt) -> tuple[KExpr, ...]:
+    """The expressions of a statement itself, not of the statements inside it."""
+    match stmt:
+        case Let() | VarDecl() | Assign():
+            return (stmt.value,)
+        case KStore():
+            return (stmt.index, stmt.value)
+        case For():
+            return (stmt.start, stmt.stop)
+        case If():
+            return (stmt.cond,)
+    return ()
+
+
+def walk_stmts(body: tuple[KStmt, ...]) -> Iterator[KStmt]:
+    """Every statement, nested ones after the one that holds them."""
+    for stmt in body:
+        yield stmt
+        match stmt:
+            case For():
+                yield from walk_stmts(stmt.body)
+            case If():
+                yield from walk_stmts(stmt.then)
+                yield from walk_stmts(stmt.other)
+
+
+def walk_expr(expr: KExpr) -> Iterator[KExpr]:
+    """An expression and all inside it."""
+    todo = [expr]
+    while todo:
+        node = todo.pop()
+        yield node
+        todo.extend(reversed(operands(node)))
+
+
+def walk_exprs(body: tuple[KStmt, ...]) -> Iterator[KExpr]:
+    """Every expression of every statement."""
+    for stmt in walk_stmts(body):
+        for expr in stmt_exprs(stmt):
+            yield from walk_expr(expr)
