@@ -39,7 +39,8 @@ def rewrite_func(func: GraphFunc, visit: Visit) -> GraphFunc:
 def rewrite_block(block: Block, visit: Visit, replaced: Values) -> Block:
     """Visit each binding with its operands already replaced.
 
-    `visit` gives a value, which from then on stands for the binding's, or the bindings to keep.
+    `visit` gives a value, which from then on stands for the binding's, or the bindings to keep, the
+    last of which defines it (under a new Var, if it likes).
     """
     out: list[Binding] = []
     for binding in block.bindings:
@@ -53,6 +54,8 @@ def rewrite_block(block: Block, visit: Visit, replaced: Values) -> Block:
         result = visit(binding if value is binding.value else Binding(binding.var, value))
         if isinstance(result, list):
             out.extend(result)
+            if result and result[-1].var is not binding.var:
+                replaced[binding.var] = result[-1].var
         else:
             replaced[binding.var] = result
     return Block(tuple(out), tuple(replaced.get(v, v) for v in block.results))

@@ -4,10 +4,12 @@ Every value of the graph level carries one. `IntTensor` is our addition: an inte
 of rank 0 or 1 whose elements are known symbolic integers, so that shape arithmetic folds on import.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from edgerelax.ir.dtypes import I64, DType
-from edgerelax.sym import Expr, as_expr
+from edgerelax.sym import Expr, Symbol, as_expr
 from edgerelax.sym import ExprLike as ExprLike
 
 
@@ -121,3 +123,34 @@ def as_tensor(annotation: Annotation) -> Tensor | None:
     if isinstance(annotation, Tensor):
         return annotation
     return annotation.tensor if isinstance(annotation, IntTensor) else None
+
+
+def exprs_of(annotation: Annotation) -> Iterator[Expr]:
+    """Every integer expression of an annotation."""
+    match annotation:
+        case Tensor(dims=dims) | Shape(dims=dims):
+            yield from dims or ()
+        case IntTensor(values=values):
+            yield from values
+        case Prim(value=value) if value is not None:
+            yield value
+        case Tuple(fields=fields):
+            for field in fields:
+                yield from exprs_of(field)
+
+
+def symbols_of(annotation: Annotation) -> set[Symbol]:
+    """Every symbol of an annotation."""
+    return {s for e in exprs_of(annotation) for s in e.symbols()}
+
+
+def exprs_in(value: Any) -> Iterator[Expr]:
+    """Every integer expression inside attributes."""
+    if isinstance(value, Expr):
+        yield value
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from exprs_in(inner)
+    elif isinstance(value, tuple | list):
+        for inner in value:
+            yield from exprs_in(inner)

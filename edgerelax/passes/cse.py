@@ -1,0 +1,76 @@
+"""Common subexpressions: equal pure calls on equal operands become one, scope by scope.
+
+Constants are equal if dtype, shape and bytes are. An arm of an IfElse sees what was computed before it;
+what an arm computes stays inside.
+"""
+
+import hashlib
+from collections.abc import Hashable
+from dataclasses import replace
+
+from edgerelax.ir.graph import (
+    Binding,
+    Block,
+    Call,
+    Constant,
+    Expression,
+    GetItem,
+    IfElse,
+    Module,
+    Value,
+)
+from edgerelax.ir.rewrite import substitute_operands
+
+Seen = dict[Hashable, Value]
+
+
+def cse(module: Module) -> Module:
+    """Merge equal calls of every graph function."""
+    constants: Seen = {}
+    funcs = {
+        name: replace(func, body=_block(func.body, {}, {}, constants))
+        for name, func in module.funcs.items()
+    }
+    return replace(module, funcs=funcs)
+
+
+def _block(block: Block, seen: Seen, replaced: dict[Value, Value], constants: Seen) -> Block:
+    out: list[Binding] = []
+    for binding in block.bindings:
+        value = substitute_operands(_share_constants(binding.value, constants), replaced)
+        if isinstance(value, IfElse):
+            value = replace(
+                value,
+                then=_block(value.then, dict(seen), dict(replaced), constants),
+                other=_block(value.other, dict(seen), dict(replaced), constants),
+            )
+        key = _key(value)
+        if key is not None and key in seen:
+            replaced[binding.var] = seen[key]
+            continue
+        if key is not None:
+            seen[key] = binding.var
+        out.append(Binding(binding.var, value))
+    return Block(tuple(out), tuple(replaced.get(v, v) for v in block.results))
+
+
+def _key(value: Expression) -> Hashable | None:
+    """What makes two expressions equal; None for what must not be merged."""
+    if isinstance(value, Call) and value.op.pure:
+        return (value.op.name, value.args, repr(sorted(value.attrs.items())))
+    if isinstance(value, GetItem):
+        return (value.value, value.index)
+    return None
+
+
+def _share_constants(value: Expression, constants: Seen) -> Expression:
+    """The same expression over one Constant for each distinct content."""
+    if not isinstance(value, Call):
+        return value
+    shared: dict[Value, Value] = {}
+    for arg in value.args:
+        if isinstance(arg, Constant):
+            digest = hashlib.sha256(arg.data.tobytes()).digest()
+            key = (arg.data.dtype.str, str(arg.data.dtype), arg.data.shape, digest)
+            shared[arg] = constants.setdefault(key, arg)
+    return substitute_operands(value, shared)
