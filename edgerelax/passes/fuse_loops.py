@@ -91,7 +91,7 @@ def rename(stage: Stage | Template, swap: dict[str, Buffer]) -> Stage | Template
             inputs=tuple(swap[b.name] for b in stage.inputs),
             outputs=tuple(swap[b.name] for b in stage.outputs),
         )
-    return _map_loads(
+    return map_loads(
         replace(stage, out=swap[stage.out.name]), lambda load: Load(swap[load.buffer.name], load.index)
     )
 
@@ -138,7 +138,7 @@ def _inline_map(
     for j in readers:
         reader = stages[j]
         assert isinstance(reader, Stage)
-        out[j] = _map_loads(reader, body_at)
+        out[j] = map_loads(reader, body_at)
     del out[k]
     return out
 
@@ -176,7 +176,7 @@ def _into_epilogue(
     return out
 
 
-def _map_loads(stage: Stage, change: Callable[[Load], Scalar | None]) -> Stage:
+def map_loads(stage: Stage, change: Callable[[Load], Scalar | None]) -> Stage:
     """Rewrite every load of a stage, those that gather store indices included."""
 
     def scalar(node: Scalar | None) -> Scalar | None:

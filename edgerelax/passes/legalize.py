@@ -1,0 +1,137 @@
+"""Lower every operator call to a loop function (Relax 4.7). Partial lowering happens before: what is a library
+call or a call_tir already stays.
+
+Before: graph functions of operator calls with known shapes. After: no Call is left, or all that could not be
+lowered are reported at once. Constants of one element become literals of the loop body, so that they
+cost no binding; equal loop functions are one.
+"""
+
+from dataclasses import replace
+
+from edgerelax.ir.diagnostics import UnsupportedError
+from edgerelax.ir.graph import Binding, Call, CallTIR, Constant, GraphFunc, Module, Value, Var
+from edgerelax.ir.loop import LoopFunc, Stage, Template
+from edgerelax.ir.op import CallSite
+from edgerelax.ir.rewrite import rewrite_func
+from edgerelax.ir.scalar import Buffer, Load, Scalar, constant
+from edgerelax.ir.types import Annotation, Tensor, Tuple, as_tensor
+from edgerelax.passes.fuse_loops import map_loads
+
+
+def legalize(module: Module) -> Module:
+    """Replace all calls by call_tir."""
+    lowering = _Lowering(dict(module.loops))
+    funcs = {name: lowering.func(f) for name, f in module.funcs.items()}
+    if lowering.problems:
+        raise UnsupportedError(
+            f"{len(lowering.problems)} operator calls cannot be lowered to loops:\n  "
+            + "\n  ".join(lowering.problems),
+            hint="give the unknown dims names or bounds with --dim, or replace these nodes",
+        )
+    return replace(module, funcs=funcs, loops=lowering.loops)
+
+
+class _Lowering:
+    """Collects the loop functions of a module, each distinct one once."""
+
+    def __init__(self, loops: dict[str, LoopFunc]) -> None:
+        self.loops = loops
+        self.known: dict[str, str] = {}
+        self.problems: list[str] = []
+
+    def func(self, func: GraphFunc) -> GraphFunc:
+        return rewrite_func(func, self._binding)
+
+    def _binding(self, binding: Binding) -> Value | list[Binding]:
+        call = binding.value
+        if not isinstance(call, Call):
+            return [binding]
+        annotation = data_annotation(binding.var.annotation)
+        site = call_site(call, annotation, binding.var)
+        unknown = [str(a) for a in (*site.args, annotation) if a is not None and not _is_known(a)]
+        if call.op.lower is None or unknown:
+            why = f"unknown shape {unknown[0]}" if unknown else "no loop program"
+            self.problems.append(f"{call.op.name} ({binding.var.origin or binding.var.name}): {why}")
+            return [binding]
+        loop = call.op.lower(site)
+        args = tuple(a for a in call.args if a is not None)
+        loop, kept = inline_literals(loop, args)
+        var = Var(binding.var.name, annotation, binding.var.origin)
+        return [Binding(var, CallTIR(self._share(call.op.name, loop), kept))]
+
+    def _share(self, name: str, loop: LoopFunc) -> str:
+        """The name of an equal function that is there already, or of this one added."""
+        key = repr((loop.inputs, loop.outputs, loop.stages, sorted(loop.weights)))
+        if key not in self.known:
+            unique, k = name, 0
+            while unique in self.loops:
+                k += 1
+                unique = f"{name}_{k}"
+            self.loops[unique] = replace(loop, name=unique)
+            self.known[key] = unique
+        return self.known[key]
+
+
+def call_site(call: Call, result: Annotation, var: Var) -> CallSite:
+    """What the operator's rules see of a call."""
+    return CallSite(
+        call.op,
+        tuple(None if a is None else data_annotation(a.annotation) for a in call.args),
+        call.attrs,
+        tuple(a.data if isinstance(a, Constant) else None for a in call.args),
+        result,
+        var.name,
+        var.origin,
+    )
+
+
+def data_annotation(annotation: Annotation) -> Annotation:
+    """The annotation of the bytes: known integers are a tensor like any other."""
+    if isinstance(annotation, Tuple):
+        return Tuple(tuple(data_annotation(f) for f in annotation.fields))
+    return as_tensor(annotation) or annotation
+
+
+def inline_literals(loop: LoopFunc, args: tuple[Value, ...]) -> tuple[LoopFunc, tuple[Value, ...]]:
+    """Bind constant arguments: one element becomes a literal, more is marked a weight.
+
+    An argument passed twice becomes one input: a buffer may be bound only once.
+    """
+    literals: dict[str, Scalar] = {}
+    inputs: list[Buffer] = []
+    kept: list[Value] = []
+    swap: dict[str, Buffer] = {}
+    weights: set[str] = set()
+    templated = {b.name for s in loop.stages if isinstance(s, Template) for b in s.inputs}
+    for buffer, arg in zip(loop.inputs, args, strict=True):
+        if buffer.name not in templated and isinstance(arg, Constant) and arg.data.size == 1:
+            literals[buffer.name] = constant(arg.data.reshape(-1)[0].item(), buffer.dtype)
+        elif arg in kept:
+            swap[buffer.name] = inputs[kept.index(arg)]
+        else:
+            inputs.append(buffer)
+            kept.append(arg)
+            if isinstance(arg, Constant):
+                weights.add(buffer.name)
+
+    def change(load: Load) -> Scalar | None:
+        name = load.buffer.name
+        return Load(swap[name], load.index) if name in swap else literals.get(name)
+
+    stages: list[Stage | Template] = []
+    for stage in loop.stages:
+        if isinstance(stage, Template):
+            own = tuple(swap.get(b.name, b) for b in stage.inputs)
+            stages.append(replace(stage, inputs=own))
+        else:
+            stages.append(map_loads(stage, change) if literals or swap else stage)
+    bound = replace(loop, inputs=tuple(inputs), stages=tuple(stages), weights=frozenset(weights))
+    return bound, tuple(kept)
+
+
+def _is_known(annotation: Annotation) -> bool:
+    if isinstance(annotation, Tuple):
+        return all(_is_known(f) for f in annotation.fields)
+    return not isinstance(annotation, Tensor) or (
+        annotation.dims is not None and annotation.dtype is not None
+    )
