@@ -1,11 +1,11 @@
 """Kernel level: what a strategy emits and a printer prints (design 4).
 
-One set of nodes serves GPU grids and CPU loops. Index arithmetic is i32. A GPU kernel runs
-`grid` workgroups of `workgroup` invocations; `WORKGROUP` is the linear workgroup id, `LOCAL` the linear
-id inside the workgroup. A CPU kernel is called with a range of `grid` iterations; its body sees one
-iteration as `WORKGROUP`. Vectors have 4 lanes; on the GPU also 2, to store pairs of 16-bit elements.
+One set of nodes serves GPU grids and CPU loops. Index arithmetic is i32. A GPU kernel runs `grid`
+workgroups of `workgroup` invocations; `WORKGROUP` is the linear workgroup id, `LOCAL` the linear id
+inside the workgroup. A CPU kernel is called with a range of `grid` iterations; its body sees one
+iteration as `WORKGROUP`. Vectors have 4 lanes; on the GPU also 2, to store pairs of 16-bit values.
 
-Operations on 16-bit and 8-bit floats are computed in f32 and rounded where they are stored or cast.
+Operations on 16-bit and 8-bit floats are computed in f32 and rounded where stored or cast.
 """
 
 from collections.abc import Iterator
@@ -53,10 +53,10 @@ class KScalar(KExpr):
 
 @dataclass(frozen=True, slots=True)
 class KLoad(KExpr):
-    """`lanes` consecutive elements from flat element `index` of a storage, shared or register buffer.
+    """`lanes` consecutive elements from flat element `index` of a storage buffer or an array.
 
-    A 4-lane load of a storage buffer needs `index % 4 == 0` where `aligned`. An index into an `Array`
-    counts its entries: entry 2 of an array of 4-lane entries is lanes 8 to 11.
+    A 4-lane load of a storage buffer needs `index % 4 == 0` where `aligned`. An index into an
+    `Array` counts its entries: entry 2 of an array of 4-lane entries is lanes 8 to 11.
     """
 
     buffer: str
@@ -140,8 +140,8 @@ class Array:
     """A fixed array of `size` entries: `shared` by the workgroup, or private to the invocation.
 
     Entries have `lanes` lanes. Private arrays start as zeros, wherever the statement is reached;
-    shared ones hold nothing that may be read before it is stored. In CPU kernels an array is a set of
-    registers: its indices must be constant once loops are unrolled.
+    shared ones hold nothing that may be read before it is stored. In CPU kernels an array is a set
+    of registers: its indices must be constant once loops are unrolled.
     """
 
     name: str
@@ -153,10 +153,10 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class KStore:
-    """Store a scalar, or 4 consecutive elements from an index that is a multiple of 4 if `aligned`.
+    """Store a scalar, or 4 elements from an index that is a multiple of 4 if `aligned`.
 
-    Storage elements below 32 bits are stored only 4 (8-bit) or 2 or 4 (16-bit) at a time from an index
-    that is a multiple of that many, on GPU targets: an invocation owns whole words.
+    Storage elements below 32 bits are stored only 4 (8-bit) or 2 or 4 (16-bit) at a time from an
+    index that is a multiple of that many, on GPU targets: an invocation owns whole words.
     """
 
     buffer: str
@@ -218,7 +218,7 @@ class KernelBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A device program with derived parameters: buffers in binding order, then host-computed scalars."""
+    """A device program. Its parameters are the buffers in binding order, then the scalars."""
 
     name: str
     device: Literal["gpu", "cpu"]
