@@ -1,0 +1,38 @@
+"""All operators by name. One file per family; each ends in a tuple `OPERATORS`."""
+
+from collections.abc import Iterable
+
+from edgerelax.ir.op import Operator
+from edgerelax.ops import (
+    comparison,
+    creation,
+    elementwise,
+    indexing,
+    joining,
+    matmul,
+    shaping,
+    slicing,
+)
+
+
+def _by_name(families: Iterable[tuple[Operator, ...]]) -> dict[str, Operator]:
+    found: dict[str, Operator] = {}
+    for operator in (o for family in families for o in family):
+        if operator.name in found:
+            raise ValueError(f"operator {operator.name} is defined twice")
+        found[operator.name] = operator
+    return found
+
+
+OPS: dict[str, Operator] = _by_name(
+    (
+        elementwise.OPERATORS,
+        comparison.OPERATORS,
+        matmul.OPERATORS,
+        creation.OPERATORS,
+        indexing.OPERATORS,
+        joining.OPERATORS,
+        shaping.OPERATORS,
+        slicing.OPERATORS,
+    )
+)
