@@ -1,4 +1,4 @@
-"""Errors: one class per kind of blame, each with a code, the node it speaks of, where that came from, a hint.
+"""Errors: one class per kind of blame, each with a code, the node it speaks of, its origin, a hint.
 
 ShapeError blames the model or the caller, UnsupportedError nobody, InputError the caller of an
 interface, FormatError a file; VerifyError and PassError blame us.
