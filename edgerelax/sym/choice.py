@@ -1,0 +1,80 @@
+"""Minimum, maximum, selection and the conditions they ask."""
+
+from collections.abc import Sequence
+
+from edgerelax.sym.expr import Cond, Expr, ExprLike, Max, Min, Select, as_expr
+from edgerelax.sym.prove import prove_eq, prove_le
+
+
+def minimum(*args: ExprLike) -> Expr:
+    """The least of all; arguments that are provably not the least are dropped."""
+    kept = _extremes(args, Min, lambda a, b: prove_le(a, b) is True)
+    return kept[0] if len(kept) == 1 else Min(kept).expr
+
+
+def maximum(*args: ExprLike) -> Expr:
+    """The greatest of all; arguments that are provably not the greatest are dropped."""
+    kept = _extremes(args, Max, lambda a, b: prove_le(b, a) is True)
+    return kept[0] if len(kept) == 1 else Max(kept).expr
+
+
+def _extremes(args: Sequence[ExprLike], kind: type[Min | Max], wins: object) -> tuple[Expr, ...]:
+    if not args:
+        raise ValueError(f"{kind.word} of nothing")
+    flat: list[Expr] = []
+    for arg in map(as_expr, args):
+        atom = arg.atom
+        flat.extend(atom.args if isinstance(atom, kind) else (arg,))
+    kept: list[Expr] = []
+    for arg in flat:
+        if any(wins(other, arg) for other in kept):  # type: ignore[operator]
+            continue
+        kept = [other for other in kept if not wins(arg, other)]  # type: ignore[operator]
+        kept.append(arg)
+    return tuple(sorted(kept, key=str))
+
+
+def ge(a: ExprLike, b: ExprLike) -> Cond:
+    """a >= b"""
+    return Cond("ge", as_expr(a) - b)
+
+
+def gt(a: ExprLike, b: ExprLike) -> Cond:
+    """a > b"""
+    return Cond("ge", as_expr(a) - b - 1)
+
+
+def le(a: ExprLike, b: ExprLike) -> Cond:
+    """a <= b"""
+    return ge(b, a)
+
+
+def lt(a: ExprLike, b: ExprLike) -> Cond:
+    """a < b"""
+    return gt(b, a)
+
+
+def eq(a: ExprLike, b: ExprLike) -> Cond:
+    """a == b"""
+    return Cond("eq", as_expr(a) - b)
+
+
+def holds(cond: Cond) -> bool | None:
+    """Whether a condition is true for all sizes, false for all, or neither is proved."""
+    return prove_le(0, cond.expr) if cond.kind == "ge" else prove_eq(cond.expr, 0)
+
+
+def select(cond: Cond, then: ExprLike, other: ExprLike) -> Expr:
+    """`then` where the condition holds, else `other`; folded where it is decided."""
+    a, b = as_expr(then), as_expr(other)
+    if a is b:
+        return a
+    decided = holds(cond)
+    if decided is not None:
+        return a if decided else b
+    return Select(cond, a, b).expr
+
+
+def ceildiv(a: ExprLike, b: ExprLike) -> Expr:
+    """a / b rounded up."""
+    return (as_expr(a) + b - 1) // b

@@ -1,0 +1,565 @@
+"""Integer expressions in canonical form: polynomials over interned atoms (design 3).
+
+Equal expressions are one object: equality is identity, and memo tables by expression are exact.
+An atom is a symbol, a loop axis, a floor division, min, max, a selection, or a value known by bounds
+only. `a % b` is sugar for `a - b*(a//b)`; the printer recognises it again. Division by zero has no value:
+what is simplified under `//` holds wherever the divisor is not zero.
+"""
+
+import numbers
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Literal, Protocol, Union, runtime_checkable
+
+Monomial = tuple["Atom", ...]
+
+
+@runtime_checkable
+class Payload(Protocol):
+    """What an Opaque may carry: something with index expressions of its own."""
+
+    def subs(self, mapping: Mapping["Atom", "ExprLike"]) -> Any: ...
+
+    def symbols(self) -> frozenset["Symbol"]: ...
+
+    def axes(self) -> frozenset["Axis"]: ...
+
+
+class Atom:
+    """A factor of a monomial. Interned; `order` numbers atoms by first use."""
+
+    __slots__ = ("__weakref__", "_expr", "key", "order")
+    _known: ClassVar[dict[tuple[Any, ...], "Atom"]] = {}
+    key: tuple[Any, ...]
+    order: int
+    _expr: "Expr | None"
+
+    @classmethod
+    def _intern(cls, *key: Any) -> tuple[Any, bool]:
+        """The atom of that key, and whether it is new (its fields are then to be set)."""
+        full = (cls, *key)
+        found = Atom._known.get(full)
+        if found is not None:
+            return found, False
+        atom = object.__new__(cls)
+        atom.key, atom.order, atom._expr = full, len(Atom._known), None
+        Atom._known[full] = atom
+        return atom, True
+
+    @property
+    def expr(self) -> "Expr":
+        if self._expr is None:
+            self._expr = _make({(self,): 1})
+        return self._expr
+
+    def parts(self) -> tuple["Expr", ...]:
+        """Expressions inside."""
+        return ()
+
+    def rebuild(self, parts: tuple["Expr", ...], mapping: Mapping["Atom", "ExprLike"]) -> "Expr":
+        """The same function of other parts, simplified."""
+        return self.expr
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), self.key[1:])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __add__(self, other: "ExprLike") -> "Expr":
+        return self.expr + other
+
+    __radd__ = __add__
+
+    def __sub__(self, other: "ExprLike") -> "Expr":
+        return self.expr - other
+
+    def __rsub__(self, other: "ExprLike") -> "Expr":
+        return as_expr(other) - self.expr
+
+    def __mul__(self, other: "ExprLike") -> "Expr":
+        return self.expr * other
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: "ExprLike") -> "Expr":
+        return self.expr // other
+
+    def __rfloordiv__(self, other: "ExprLike") -> "Expr":
+        return as_expr(other) // self.expr
+
+    def __mod__(self, other: "ExprLike") -> "Expr":
+        return self.expr % other
+
+    def __rmod__(self, other: "ExprLike") -> "Expr":
+        return as_expr(other) % self.expr
+
+    def __neg__(self) -> "Expr":
+        return -self.expr
+
+
+class Symbol(Atom):
+    """A named size with bounds that hold from the moment it exists. Equal by value."""
+
+    __slots__ = ("hi", "lo", "multiple_of", "name")
+    name: str
+    lo: int
+    hi: int | None
+    multiple_of: int
+
+    def __new__(
+        cls, name: str, lo: int = 0, hi: int | None = None, multiple_of: int = 1
+    ) -> "Symbol":
+        if hi is not None and hi < lo:
+            raise ValueError(f"symbol {name}: the upper bound {hi} is below the lower bound {lo}")
+        if multiple_of < 1:
+            raise ValueError(f"symbol {name}: multiple_of is {multiple_of}, not at least 1")
+        atom, new = cls._intern(name, lo, hi, multiple_of)
+        if new:
+            atom.name, atom.lo, atom.hi, atom.multiple_of = name, lo, hi, multiple_of
+        found: Symbol = atom
+        return found
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Axis(Atom):
+    """A loop axis: 0 <= axis < extent."""
+
+    __slots__ = ("extent", "name")
+    name: str
+    extent: "Expr"
+
+    def __new__(cls, name: str, extent: "ExprLike") -> "Axis":
+        size = as_expr(extent)
+        atom, new = cls._intern(name, size)
+        if new:
+            atom.name, atom.extent = name, size
+        found: Axis = atom
+        return found
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class FloorDiv(Atom):
+    """num // den, rounded down. Built by `//` only, which simplifies first."""
+
+    __slots__ = ("den", "exact", "num")
+    num: "Expr"
+    den: "Expr"
+    exact: bool
+
+    def __new__(cls, num: "Expr", den: "Expr") -> "FloorDiv":
+        atom, new = cls._intern(num, den)
+        if new:
+            from edgerelax.sym.bounds import divisible
+
+            atom.num, atom.den = num, den
+            k = den.as_int()
+            atom.exact = k is not None and divisible(num, k)
+        found: FloorDiv = atom
+        return found
+
+    def parts(self) -> tuple["Expr", ...]:
+        return (self.num, self.den)
+
+    def rebuild(self, parts: tuple["Expr", ...], mapping: Mapping[Atom, "ExprLike"]) -> "Expr":
+        return parts[0] // parts[1]
+
+    def __str__(self) -> str:
+        return f"{_factor(self.num)}//{_factor(self.den)}"
+
+
+class _Extreme(Atom):
+    __slots__ = ("args",)
+    args: tuple["Expr", ...]
+    word: ClassVar[str]
+
+    def __new__(cls, args: tuple["Expr", ...]) -> "_Extreme":
+        atom, new = cls._intern(args)
+        if new:
+            atom.args = args
+        found: _Extreme = atom
+        return found
+
+    def parts(self) -> tuple["Expr", ...]:
+        return self.args
+
+    def __str__(self) -> str:
+        return f"{self.word}({', '.join(map(str, self.args))})"
+
+
+class Min(_Extreme):
+    """The least of several. Built by `minimum`."""
+
+    __slots__ = ()
+    word = "min"
+
+    def rebuild(self, parts: tuple["Expr", ...], mapping: Mapping[Atom, "ExprLike"]) -> "Expr":
+        from edgerelax.sym.choice import minimum
+
+        return minimum(*parts)
+
+
+class Max(_Extreme):
+    """The greatest of several. Built by `maximum`."""
+
+    __slots__ = ()
+    word = "max"
+
+    def rebuild(self, parts: tuple["Expr", ...], mapping: Mapping[Atom, "ExprLike"]) -> "Expr":
+        from edgerelax.sym.choice import maximum
+
+        return maximum(*parts)
+
+
+class Cond:
+    """A condition on an expression: `ge` is expr >= 0, `eq` is expr == 0."""
+
+    __slots__ = ("expr", "kind")
+
+    def __init__(self, kind: Literal["ge", "eq"], expr: "Expr") -> None:
+        self.kind: Literal["ge", "eq"] = kind
+        self.expr = expr
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Cond) and (self.kind, self.expr) == (other.kind, other.expr)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.expr))
+
+    def eval(self, env: Mapping[Any, int]) -> bool:
+        value = self.expr.eval(env)
+        return value >= 0 if self.kind == "ge" else value == 0
+
+    def __str__(self) -> str:
+        return f"{self.expr} {'>=' if self.kind == 'ge' else '=='} 0"
+
+    __repr__ = __str__
+
+
+class Select(Atom):
+    """`then` where the condition holds, else `other`. Built by `select`."""
+
+    __slots__ = ("cond", "other", "then")
+    cond: Cond
+    then: "Expr"
+    other: "Expr"
+
+    def __new__(cls, cond: Cond, then: "Expr", other: "Expr") -> "Select":
+        atom, new = cls._intern(cond, then, other)
+        if new:
+            atom.cond, atom.then, atom.other = cond, then, other
+        found: Select = atom
+        return found
+
+    def parts(self) -> tuple["Expr", ...]:
+        return (self.cond.expr, self.then, self.other)
+
+    def rebuild(self, parts: tuple["Expr", ...], mapping: Mapping[Atom, "ExprLike"]) -> "Expr":
+        from edgerelax.sym.choice import select
+
+        return select(Cond(self.cond.kind, parts[0]), parts[1], parts[2])
+
+    def __str__(self) -> str:
+        return f"select({self.cond}, {self.then}, {self.other})"
+
+
+class Opaque(Atom):
+    """A value known by bounds only (None: unbounded), such as one gathered from memory."""
+
+    __slots__ = ("hi", "lo", "payload")
+    payload: Any
+    lo: "Expr | None"
+    hi: "Expr | None"
+
+    def __new__(
+        cls, payload: Any, lo: "ExprLike | None" = None, hi: "ExprLike | None" = None
+    ) -> "Opaque":
+        low = None if lo is None else as_expr(lo)
+        high = None if hi is None else as_expr(hi)
+        atom, new = cls._intern(payload, low, high)
+        if new:
+            atom.payload, atom.lo, atom.hi = payload, low, high
+        found: Opaque = atom
+        return found
+
+    def rebuild(self, parts: tuple["Expr", ...], mapping: Mapping[Atom, "ExprLike"]) -> "Expr":
+        payload = self.payload
+        if isinstance(payload, Payload):
+            payload = payload.subs(mapping)
+        low = None if self.lo is None else self.lo.subs(mapping)
+        high = None if self.hi is None else self.hi.subs(mapping)
+        return Opaque(payload, low, high).expr
+
+    def __str__(self) -> str:
+        return str(self.payload)
+
+
+class Expr:
+    """A canonical polynomial: integer coefficients of monomials. Interned: equal is identical."""
+
+    __slots__ = ("_atoms", "_axes", "_memo", "_symbols", "_terms")
+    _terms: dict[Monomial, int]
+    _known: ClassVar[dict[frozenset[tuple[Monomial, int]], "Expr"]] = {}
+
+    def as_int(self) -> int | None:
+        """The value, if it is the same for all sizes."""
+        if not self._terms:
+            return 0
+        return self._terms.get(()) if len(self._terms) == 1 else None
+
+    @property
+    def is_const(self) -> bool:
+        return self.as_int() is not None
+
+    @property
+    def atom(self) -> Atom | None:
+        """The atom, if the expression is just one."""
+        if len(self._terms) == 1:
+            (monomial, k), = self._terms.items()
+            if k == 1 and len(monomial) == 1:
+                return monomial[0]
+        return None
+
+    def terms(self) -> Iterator[tuple[int, Monomial]]:
+        """(coefficient, atoms) of each term, the constant last."""
+        for monomial in sorted(self._terms, key=_term_order):
+            yield self._terms[monomial], monomial
+
+    def atoms(self) -> frozenset[Atom]:
+        """All atoms, at any depth."""
+        if self._atoms is None:
+            found: set[Atom] = set()
+            for monomial in self._terms:
+                for atom in monomial:
+                    if atom not in found:
+                        found.add(atom)
+                        for part in atom.parts():
+                            found |= part.atoms()
+            self._atoms = frozenset(found)
+        return self._atoms
+
+    def symbols(self) -> frozenset[Symbol]:
+        """All symbols, at any depth, payloads included, extents of axes not."""
+        if self._symbols is None:
+            own = frozenset(a for a in self.atoms() if isinstance(a, Symbol))
+            self._symbols = own.union(*(p.symbols() for p in self._payloads()))
+        return self._symbols
+
+    def axes(self) -> frozenset[Axis]:
+        """All axes, at any depth, payloads included."""
+        if self._axes is None:
+            own = frozenset(a for a in self.atoms() if isinstance(a, Axis))
+            self._axes = own.union(*(p.axes() for p in self._payloads()))
+        return self._axes
+
+    def _payloads(self) -> Iterator[Payload]:
+        for atom in self.atoms():
+            if isinstance(atom, Opaque):
+                if isinstance(atom.payload, Payload):
+                    yield atom.payload
+                for bound in (atom.lo, atom.hi):
+                    if bound is not None:
+                        yield bound
+
+    def subs(self, mapping: Mapping[Atom, "ExprLike"]) -> "Expr":
+        """Replace atoms at any depth and simplify."""
+        return _subs(self, mapping, {}) if mapping else self
+
+    def eval(self, env: Mapping[Any, int]) -> int:
+        """The value where each symbol and axis (by atom or by name) is given.
+
+        Raises KeyError for a missing one, ZeroDivisionError naming the expression.
+        """
+        total = 0
+        for monomial, k in self._terms.items():
+            for atom in monomial:
+                k *= _eval_atom(atom, env)
+            total += k
+        return total
+
+    def __add__(self, other: "ExprLike") -> "Expr":
+        if not isinstance(other, Expr):
+            other = as_expr(other)
+        if not self._terms:
+            return other
+        out = dict(self._terms)
+        for monomial, k in other._terms.items():
+            out[monomial] = out.get(monomial, 0) + k
+        return _make(out)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> "Expr":
+        return _make({m: -k for m, k in self._terms.items()})
+
+    def __sub__(self, other: "ExprLike") -> "Expr":
+        return self + -as_expr(other)
+
+    def __rsub__(self, other: "ExprLike") -> "Expr":
+        return as_expr(other) - self
+
+    def __mul__(self, other: "ExprLike") -> "Expr":
+        right = as_expr(other)
+        out: dict[Monomial, int] = {}
+        for a, i in self._terms.items():
+            for b, j in right._terms.items():
+                monomial = a + b if not (a and b) else tuple(sorted(a + b, key=_order))
+                out[monomial] = out.get(monomial, 0) + i * j
+        return _make(out)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: "ExprLike") -> "Expr":
+        from edgerelax.sym.divide import floordiv
+
+        return floordiv(self, as_expr(other))
+
+    def __rfloordiv__(self, other: "ExprLike") -> "Expr":
+        return as_expr(other) // self
+
+    def __mod__(self, other: "ExprLike") -> "Expr":
+        divisor = as_expr(other)
+        return self - divisor * (self // divisor)
+
+    def __rmod__(self, other: "ExprLike") -> "Expr":
+        return as_expr(other) % self
+
+    def __str__(self) -> str:
+        from edgerelax.sym.text import to_text
+
+        return to_text(self)
+
+    __repr__ = __str__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_make, (self._terms,))
+
+
+ExprLike = Union[Expr, Atom, int, "numbers.Integral"]
+
+
+def as_expr(value: ExprLike) -> Expr:
+    """An expression of an int, a numpy integer, an atom or an expression."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, Atom):
+        return value.expr
+    if isinstance(value, numbers.Integral):
+        return _make({(): int(value)})
+    raise TypeError(f"{value!r} ({type(value).__name__}) is no integer expression")
+
+
+def symbol(name: str, lo: int = 0, hi: int | None = None, multiple_of: int = 1) -> Expr:
+    """A named size as an expression."""
+    return Symbol(name, lo, hi, multiple_of).expr
+
+
+def axis(name: str, extent: ExprLike) -> Expr:
+    """A loop axis as an expression."""
+    return Axis(name, extent).expr
+
+
+def product(factors: Iterable[ExprLike]) -> Expr:
+    """The product of all; 1 for none."""
+    out = as_expr(1)
+    for factor in factors:
+        out = out * factor
+    return out
+
+
+def _make(terms: dict[Monomial, int]) -> Expr:
+    """Intern a polynomial: no zero coefficients, and k*(x//k) is x where k divides x."""
+    terms = {m: k for m, k in terms.items() if k}
+    for monomial, k in terms.items():
+        for atom in monomial:
+            if isinstance(atom, FloorDiv) and atom.exact:
+                den = atom.den.as_int()
+                assert den is not None
+                if k % den == 0:
+                    return _multiply_out(terms, monomial, atom, k // den)
+    key = frozenset(terms.items())
+    found = Expr._known.get(key)
+    if found is None:
+        found = object.__new__(Expr)
+        found._terms = terms
+        found._atoms = found._symbols = found._axes = None
+        found._memo = None
+        Expr._known[key] = found
+    return found
+
+
+def _multiply_out(terms: dict[Monomial, int], monomial: Monomial, atom: FloorDiv, k: int) -> Expr:
+    rest = _make({m: c for m, c in terms.items() if m is not monomial})
+    others = list(monomial)
+    others.remove(atom)
+    return rest + _make({tuple(others): k}) * atom.num
+
+
+def _order(atom: Atom) -> int:
+    return atom.order
+
+
+def _term_order(monomial: Monomial) -> tuple[Any, ...]:
+    return (-len(monomial), tuple(str(a) for a in monomial))
+
+
+def _factor(expr: Expr) -> str:
+    """Text that may stand beside `*` and `//`."""
+    text = str(expr)
+    return text if expr.as_int() is not None and text[0] != "-" or expr.atom is not None and not isinstance(expr.atom, FloorDiv) else f"({text})"
+
+
+def _subs(expr: Expr, mapping: Mapping[Atom, ExprLike], memo: dict[Any, Expr]) -> Expr:
+    if expr in memo:
+        return memo[expr]
+    total = as_expr(0)
+    changed = False
+    for monomial, k in expr._terms.items():
+        factors = [_subs_atom(a, mapping, memo) for a in monomial]
+        if all(f is a.expr for f, a in zip(factors, monomial, strict=True)):
+            total = total + _make({monomial: k})
+            continue
+        changed = True
+        term = as_expr(k)
+        for factor in factors:
+            term = term * factor
+        total = total + term
+    memo[expr] = total if changed else expr
+    return memo[expr]
+
+
+def _subs_atom(atom: Atom, mapping: Mapping[Atom, ExprLike], memo: dict[Any, Expr]) -> Expr:
+    if atom in mapping:
+        return as_expr(mapping[atom])
+    parts = atom.parts()
+    if not parts and not isinstance(atom, Opaque):
+        return atom.expr
+    if atom in memo:
+        return memo[atom]
+    new = tuple(_subs(p, mapping, memo) for p in parts)
+    same = not isinstance(atom, Opaque) and all(a is b for a, b in zip(new, parts, strict=True))
+    memo[atom] = atom.expr if same else atom.rebuild(new, mapping)
+    return memo[atom]
+
+
+def _eval_atom(atom: Atom, env: Mapping[Any, int]) -> int:
+    match atom:
+        case Symbol() | Axis():
+            if atom in env:
+                return int(env[atom])
+            return int(env[atom.name])
+        case FloorDiv():
+            den = atom.den.eval(env)
+            if den == 0:
+                raise ZeroDivisionError(f"{atom}: {atom.den} is 0")
+            return atom.num.eval(env) // den
+        case Min():
+            return min(a.eval(env) for a in atom.args)
+        case Max():
+            return max(a.eval(env) for a in atom.args)
+        case Select():
+            return (atom.then if atom.cond.eval(env) else atom.other).eval(env)
+    return int(env[atom])

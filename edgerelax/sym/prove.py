@@ -1,0 +1,138 @@
+"""Proofs of order and equality for all sizes. None is "unknown"; a guess is not an answer."""
+
+from functools import lru_cache
+
+from edgerelax.sym.bounds import INF, interval
+from edgerelax.sym.expr import (
+    Atom,
+    Axis,
+    Expr,
+    ExprLike,
+    FloorDiv,
+    Max,
+    Min,
+    Opaque,
+    Select,
+    Symbol,
+    _make,
+    as_expr,
+)
+
+DEPTH = 6
+
+
+def prove_eq(a: ExprLike, b: ExprLike) -> bool | None:
+    """True if equal for all sizes, False if for none."""
+    gap = as_expr(a) - as_expr(b)
+    value = gap.as_int()
+    if value is not None:
+        return value == 0
+    lo, hi = interval(gap)
+    if lo > 0 or hi < 0 or prove_nonneg(gap - 1) or prove_nonneg(-gap - 1):
+        return False
+    return True if prove_nonneg(gap) and prove_nonneg(-gap) else None
+
+
+def prove_le(a: ExprLike, b: ExprLike) -> bool | None:
+    """True if a <= b for all sizes, False if for none."""
+    gap = as_expr(b) - as_expr(a)
+    if prove_nonneg(gap):
+        return True
+    return False if prove_nonneg(-gap - 1) else None
+
+
+def prove_lt(a: ExprLike, b: ExprLike) -> bool | None:
+    """True if a < b for all sizes, False if for none."""
+    return prove_le(as_expr(a) + 1, b)
+
+
+@lru_cache(maxsize=1 << 16)
+def prove_nonneg(e: Expr) -> bool:
+    """Whether e >= 0 is proved. False is no disproof."""
+    return _nonneg(e, DEPTH)
+
+
+def _nonneg(e: Expr, depth: int) -> bool:
+    lo, hi = interval(e)
+    if lo >= 0:
+        return True
+    if hi < 0 or depth == 0:
+        return False
+    for atom in _linear_atoms(e):
+        if _by_atom(e, atom, depth - 1):
+            return True
+    return _shifted(e)
+
+
+def _linear_atoms(e: Expr) -> list[Atom]:
+    """Atoms of degree 1 that have a rule of their own, inner things last."""
+    ranked: list[tuple[int, Atom]] = []
+    seen: set[Atom] = set()
+    for _, monomial in e.terms():
+        for atom in monomial:
+            if atom in seen:
+                continue
+            seen.add(atom)
+            rank = {Min: 0, Max: 0, Select: 1, FloorDiv: 2, Opaque: 3, Axis: 4}.get(type(atom))
+            if rank is not None and all(m.count(atom) <= 1 for _, m in e.terms()):
+                ranked.append((rank, atom))
+    return [a for _, a in sorted(ranked, key=lambda r: r[0])]
+
+
+def _by_atom(e: Expr, atom: Atom, depth: int) -> bool:
+    """Replace an atom by what bounds it, on the side that its coefficient asks for."""
+    factor, rest = _split(e, atom)
+    rising = _nonneg(factor, depth)
+    falling = not rising and _nonneg(-factor, depth)
+    if not rising and not falling:
+        return False
+    match atom:
+        case Axis():
+            end = as_expr(0) if rising else atom.extent - 1
+            return _nonneg(rest + factor * end, depth)
+        case Min() | Max():
+            every = rising == isinstance(atom, Min)
+            results = (_nonneg(rest + factor * arg, depth) for arg in atom.args)
+            return all(results) if every else any(results)
+        case Select():
+            arms = (atom.then, atom.other)
+            return all(_nonneg(rest + factor * arm, depth) for arm in arms)
+        case FloorDiv():
+            return _by_division(atom, factor, rest, rising, depth)
+        case Opaque():
+            bound = atom.lo if rising else atom.hi
+            return bound is not None and _nonneg(rest + factor * bound, depth)
+    return False
+
+
+def _by_division(atom: FloorDiv, factor: Expr, rest: Expr, rising: bool, depth: int) -> bool:
+    """num - den + 1 <= den*(num//den) <= num for den >= 1"""
+    if interval(atom.den)[0] < 1:
+        return False
+    side = atom.num - atom.den + 1 if rising else atom.num
+    return _nonneg(rest * atom.den + factor * side, depth)
+
+
+def _split(e: Expr, atom: Atom) -> tuple[Expr, Expr]:
+    """e == factor*atom + rest"""
+    factor, rest = as_expr(0), as_expr(0)
+    for k, monomial in e.terms():
+        if atom in monomial:
+            others = list(monomial)
+            others.remove(atom)
+            factor = factor + _make({tuple(others): k})
+        else:
+            rest = rest + _make({monomial: k})
+    return factor, rest
+
+
+def _shifted(e: Expr) -> bool:
+    """Count each symbol from its lower bound: all coefficients >= 0 then prove it."""
+    shift: dict[Atom, ExprLike] = {}
+    for atom in {a for _, m in e.terms() for a in m}:
+        lo = interval(atom.expr)[0]
+        if lo == -INF:
+            return False
+        if isinstance(atom, Symbol):
+            shift[atom] = Symbol(f"{atom.name}'", 0) + int(lo)
+    return all(k >= 0 for k, _ in e.subs(shift).terms())
