@@ -47,7 +47,8 @@ class Place:
 class MemoryPlan:
     """Places of values and of workspaces (by binding, in the order of the schedule's temps).
 
-    `aliases` maps a view to the value whose bytes it renames. `lower_bound` and `unplanned` are bytes:
+    `aliases` maps a view to the value whose bytes it renames, `fields` a tuple result and an index to the
+    planned value, `devices` a planned value to where it lives. `lower_bound` and `unplanned` are bytes:
     the largest sum of live tensors, and their total without reuse; None where a size is unbounded.
     """
 
@@ -55,11 +56,13 @@ class MemoryPlan:
     places: dict[Value, Place] = field(default_factory=dict)
     workspaces: dict[Binding, tuple[Place, ...]] = field(default_factory=dict)
     aliases: dict[Value, Value] = field(default_factory=dict)
+    fields: dict[tuple[Value, int], Value] = field(default_factory=dict)
+    devices: dict[Value, str] = field(default_factory=dict)
     lower_bound: int | None = None
     unplanned: int | None = None
 
     def root(self, value: Value) -> Value:
-        """The value that owns the bytes."""
+        """The value that owns the bytes: a planned one, a parameter or a constant."""
         while value in self.aliases:
             value = self.aliases[value]
         return value

@@ -76,6 +76,8 @@ def plan_function(
         {value: places[token] for value, token in tokens.items()},
         {binding: tuple(places[t] for t in ts) for binding, ts in scratch.items()},
         _flatten_aliases(life),
+        life.fields,
+        life.device,
         lower,
         unplanned,
     )

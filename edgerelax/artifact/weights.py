@@ -1,0 +1,116 @@
+"""Weight shards: safetensors files of at most 32 MiB, each tensor's bytes aligned for direct upload.
+
+A tensor larger than a shard is cut into parts in consecutive shards; the manifest says where. Shards are
+plain safetensors, so any tool can look into them.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from edgerelax.artifact.manifest import Weight, WeightPart
+from edgerelax.ir.dtypes import from_numpy
+from edgerelax.ir.graph import Constant
+
+SHARD_BYTES = 32 << 20
+ALIGNMENT = 256
+
+
+@dataclass(slots=True)
+class _Shard:
+    """Entries of a shard being filled: name, bytes, offset in its data."""
+
+    entries: list[tuple[str, memoryview, int]] = field(default_factory=list)
+    size: int = 0
+
+
+def pack_weights(constants: Sequence[Constant]) -> tuple[list[Weight], dict[str, bytes]]:
+    """The manifest's weights in order, and the shards by file name."""
+    shards: list[_Shard] = [_Shard()]
+    where: list[list[tuple[int, int, int]]] = []  # per constant: shard, entry, bytes
+    for index, constant in enumerate(constants):
+        data = memoryview(storage_bytes(constant.data))
+        where.append(list(_place(f"{index}", data, shards)))
+    files: dict[str, bytes] = {}
+    starts: list[int] = []
+    count = len(shards)
+    for k, shard in enumerate(shards):
+        text, start = _serialise(shard)
+        files[_file_name(k, count)] = text
+        starts.append(start)
+    weights = []
+    for constant, parts in zip(constants, where, strict=True):
+        places = [
+            WeightPart(
+                file=_file_name(s, count), offset=starts[s] + shards[s].entries[e][2], bytes=size
+            )
+            for s, e, size in parts
+        ]
+        weights.append(
+            Weight(
+                name=constant.name,
+                dtype=str(from_numpy(constant.data.dtype)),
+                shape=[int(d) for d in constant.data.shape],
+                bytes=sum(p.bytes for p in places),
+                parts=places,
+            )
+        )
+    return weights, files if constants else {}
+
+
+def storage_bytes(data: npt.NDArray[np.generic]) -> bytes:
+    """Little-endian row-major bytes as both devices store them."""
+    return np.ascontiguousarray(data).tobytes()
+
+
+def _place(name: str, data: memoryview, shards: list[_Shard]) -> Iterator[tuple[int, int, int]]:
+    """Append a tensor to the last shard, or cut it over new ones."""
+    if not len(data):
+        return
+    at = 0
+    while at < len(data):
+        room = SHARD_BYTES - shards[-1].size
+        whole = len(data) - at
+        if room < min(whole, SHARD_BYTES):
+            shards.append(_Shard())
+            continue
+        shard = shards[-1]
+        piece = data[at : at + min(whole, SHARD_BYTES)]
+        shard.entries.append((f"{name}.{at}", piece, shard.size))
+        shard.size += -(-len(piece) // ALIGNMENT) * ALIGNMENT
+        yield len(shards) - 1, len(shard.entries) - 1, len(piece)
+        at += len(piece)
+
+
+def _serialise(shard: _Shard) -> tuple[bytes, int]:
+    """A safetensors file and where its data begins, a multiple of ALIGNMENT."""
+    header = {
+        name: {"dtype": "U8", "shape": [len(piece)], "data_offsets": [offset, offset + len(piece)]}
+        for name, piece, offset in _padded(shard)
+    }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    start = -(-(8 + len(text)) // ALIGNMENT) * ALIGNMENT
+    text = text.ljust(start - 8)
+    out = bytearray(start + shard.size)
+    out[:8] = len(text).to_bytes(8, "little")
+    out[8:start] = text
+    for _, piece, offset in shard.entries:
+        out[start + offset : start + offset + len(piece)] = piece
+    return bytes(out), start
+
+
+def _padded(shard: _Shard) -> Iterator[tuple[str, memoryview | bytes, int]]:
+    """Entries and the padding between them: safetensors allows no holes."""
+    for name, piece, offset in shard.entries:
+        yield name, piece, offset
+        end = offset + len(piece)
+        hole = -end % ALIGNMENT
+        if hole:
+            yield f"{name}.pad", bytes(hole), end
+
+
+def _file_name(k: int, count: int) -> str:
+    return f"weights-{k + 1:05d}-of-{count:05d}.safetensors"
