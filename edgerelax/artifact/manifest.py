@@ -24,7 +24,7 @@ class Strict(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
     """Base of all parts."""
 
 
-class SymbolInfo(Strict):
+class SymbolInfo(Strict, frozen=True):
     """A symbolic dimension: its bounds (hi None: unbounded) and a known divisor."""
 
     lo: Count = 0
@@ -32,7 +32,7 @@ class SymbolInfo(Strict):
     multiple_of: Annotated[int, msgspec.Meta(ge=1)] = 1
 
 
-class TensorInfo(Strict):
+class TensorInfo(Strict, frozen=True):
     """An input or output. `shape` is None where only the rank or nothing is known."""
 
     name: str
@@ -40,7 +40,7 @@ class TensorInfo(Strict):
     shape: list[Dim] | None
 
 
-class FunctionInfo(Strict):
+class FunctionInfo(Strict, frozen=True):
     """An entry point and its signature."""
 
     name: str
@@ -48,14 +48,14 @@ class FunctionInfo(Strict):
     outputs: list[TensorInfo]
 
 
-class FileInfo(Strict):
+class FileInfo(Strict, frozen=True):
     """Size and sha256 of a file of the folder."""
 
     bytes: Count
     sha256: Digest
 
 
-class WeightPart(Strict):
+class WeightPart(Strict, frozen=True):
     """A run of a weight's bytes in a shard."""
 
     file: FileName
@@ -63,7 +63,7 @@ class WeightPart(Strict):
     bytes: Count
 
 
-class Weight(Strict):
+class Weight(Strict, frozen=True):
     """A constant tensor, little-endian and row-major; its parts follow one another."""
 
     name: str
@@ -73,7 +73,7 @@ class Weight(Strict):
     parts: list[WeightPart]
 
 
-class GpuKernel(Strict):
+class GpuKernel(Strict, frozen=True):
     """A WGSL module: bytes [start, end) of the program's kernels file."""
 
     name: str
@@ -84,14 +84,14 @@ class GpuKernel(Strict):
     features: list[str] = []
 
 
-class SlabInfo(Strict):
+class SlabInfo(Strict, frozen=True):
     """A block of memory; bytes is an expression where a symbol has no bound."""
 
     device: str
     bytes: Dim
 
 
-class MemoryInfo(Strict):
+class MemoryInfo(Strict, frozen=True):
     """What running takes. Figures are None where a symbol has no upper bound."""
 
     slabs: list[SlabInfo]
@@ -100,7 +100,7 @@ class MemoryInfo(Strict):
     unplanned: Count | None
 
 
-class ProgramInfo(Strict):
+class ProgramInfo(Strict, frozen=True):
     """One compiled form of the module: its main device, VM program, kernels and memory."""
 
     device: str
@@ -112,14 +112,14 @@ class ProgramInfo(Strict):
     memory: MemoryInfo
 
 
-class Needs(Strict):
+class Needs(Strict, frozen=True):
     """What an adapter must offer beyond WebGPU's defaults."""
 
     features: list[str] = []
     limits: dict[str, Count] = {}
 
 
-class Source(Strict):
+class Source(Strict, frozen=True):
     """The model that this was made from. `metadata` is what the model's author put in it."""
 
     file: str
@@ -128,7 +128,7 @@ class Source(Strict):
     metadata: dict[str, str] = {}
 
 
-class Manifest(Strict):
+class Manifest(Strict, frozen=True):
     """The whole folder."""
 
     format: str

@@ -131,9 +131,7 @@ def _classify_load(load: Load, stored: tuple[Expr, ...]) -> Kind:
 def _is_subsequence(load: Load, stored: tuple[Expr, ...]) -> bool:
     """Whether the index is the stored axes in order, some left out; unit dims (index 0) count as left out."""
     rest = iter(stored)
-    return all(
-        any(at == s for s in rest) for at in load.index if at.as_int() != 0
-    )
+    return all(any(at == s for s in rest) for at in load.index if at.as_int() != 0)
 
 
 def _has_window(stage: Stage) -> bool:

@@ -13,7 +13,7 @@ from edgerelax.ir.graph import Binding, Call, Constant, MakeTuple, Module, Value
 from edgerelax.ir.op import Array
 from edgerelax.ir.rewrite import rewrite_module
 from edgerelax.ir.types import IntTensor, tensor
-from edgerelax.sym import Expr, as_expr
+from edgerelax.sym import Expr, as_expr, product
 
 SMALL = 1024
 
@@ -34,7 +34,8 @@ def fold_constants(module: Module) -> Module:
             result = call.op.reference(*arrays, **attrs)
         if isinstance(result, tuple):
             parts = tuple(
-                make_constant(f"{binding.var.name}_{k}", np.asarray(r)) for k, r in enumerate(result)
+                make_constant(f"{binding.var.name}_{k}", np.asarray(r))
+                for k, r in enumerate(result)
             )
             return [Binding(binding.var, MakeTuple(parts))]
         return make_constant(binding.var.name, np.asarray(result))
@@ -73,5 +74,5 @@ def _is_small(var: Var) -> bool:
     if isinstance(var.annotation, IntTensor):
         return True
     dims = getattr(var.annotation, "dims", None)
-    sizes = [d.as_int() for d in dims] if dims is not None else [None]
-    return all(s is not None for s in sizes) and int(np.prod(sizes)) <= SMALL
+    size = None if dims is None else product(dims).as_int()
+    return size is not None and size <= SMALL

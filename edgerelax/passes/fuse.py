@@ -183,7 +183,9 @@ class _Fuser:
         return Binding(result, CallGraph(name, tuple(params)))
 
     def _name(self, parts: Sequence[str]) -> str:
-        stem = "_".join(parts) if len(parts) <= 4 else "_".join((*parts[:3], f"{len(parts) - 3}_more"))
+        stem = (
+            "_".join(parts) if len(parts) <= 4 else "_".join((*parts[:3], f"{len(parts) - 3}_more"))
+        )
         name, k = stem[:60], 0
         while name in self.taken:
             k += 1
@@ -208,9 +210,7 @@ def post_dominate(nodes: list[_Node]) -> None:
             node.depth = nodes[common].depth + 1
 
 
-def _common_ancestor(
-    nodes: list[_Node], a: int | None, b: int | None
-) -> tuple[int | None, Kind]:
+def _common_ancestor(nodes: list[_Node], a: int | None, b: int | None) -> tuple[int | None, Kind]:
     """The nearest node that post-dominates both, and the strongest edge climbed on the way."""
     edge = Kind.ELEMENTWISE
     while a != b:

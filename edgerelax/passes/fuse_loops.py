@@ -92,7 +92,8 @@ def rename(stage: Stage | Template, swap: dict[str, Buffer]) -> Stage | Template
             outputs=tuple(swap[b.name] for b in stage.outputs),
         )
     return map_loads(
-        replace(stage, out=swap[stage.out.name]), lambda load: Load(swap[load.buffer.name], load.index)
+        replace(stage, out=swap[stage.out.name]),
+        lambda load: Load(swap[load.buffer.name], load.index),
     )
 
 
@@ -108,7 +109,9 @@ def inline(
         for k, stage in enumerate(kept):
             if isinstance(stage, Template) or stage.out.name in outer:
                 continue
-            readers = [j for j, s in enumerate(kept) if any(b.name == stage.out.name for b in s.reads())]
+            readers = [
+                j for j, s in enumerate(kept) if any(b.name == stage.out.name for b in s.reads())
+            ]
             merged = _inline_map(kept, k, readers) or _into_epilogue(kept, k, readers)
             if merged is not None:
                 kept, changed = merged, True
@@ -123,7 +126,12 @@ def _inline_map(
     producer = stages[k]
     assert isinstance(producer, Stage)
     writers = [s for s in stages if isinstance(s, Stage) and s.out.name == producer.out.name]
-    if producer.combiner or producer.where is not None or producer.index is not None or len(writers) > 1:
+    if (
+        producer.combiner
+        or producer.where is not None
+        or producer.index is not None
+        or len(writers) > 1
+    ):
         return None
     if any(isinstance(stages[j], Template) for j in readers):
         return None

@@ -51,7 +51,9 @@ class _Lowering:
         unknown = [str(a) for a in (*site.args, annotation) if a is not None and not _is_known(a)]
         if call.op.lower is None or unknown:
             why = f"unknown shape {unknown[0]}" if unknown else "no loop program"
-            self.problems.append(f"{call.op.name} ({binding.var.origin or binding.var.name}): {why}")
+            self.problems.append(
+                f"{call.op.name} ({binding.var.origin or binding.var.name}): {why}"
+            )
             return [binding]
         loop = call.op.lower(site)
         args = tuple(a for a in call.args if a is not None)

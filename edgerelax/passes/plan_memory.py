@@ -173,9 +173,7 @@ def _lowest_gap(taken: list[tuple[int, int, _Token]], size: int) -> int:
     return offset
 
 
-def _assign_symbolic(
-    tokens: list[_Token], slabs: list[Slab], places: dict[_Token, Place]
-) -> None:
+def _assign_symbolic(tokens: list[_Token], slabs: list[Slab], places: dict[_Token, Place]) -> None:
     """Sweep in program order; reuse a free slab that provably holds the tensor."""
     pool: list[tuple[int, int]] = []  # slab, last point of its present tenant
     for token in sorted(tokens, key=lambda t: t.first):

@@ -35,11 +35,10 @@ def upper_bound(e: ExprLike) -> int | None:
 
 def interval(e: Expr) -> Interval:
     """Interval evaluation, memoised on the expression."""
-    if e._memo is None:
-        e._memo = _terms_interval(e)
-        e._memo = _narrow_mod(e, e._memo)
-    found: Interval = e._memo
-    return found
+    if e.bounds_memo is None:
+        e.bounds_memo = _terms_interval(e)
+        e.bounds_memo = _narrow_mod(e, e.bounds_memo)
+    return e.bounds_memo
 
 
 def multiple(e: ExprLike) -> int:

@@ -114,7 +114,7 @@ def _drop_residue(a: Expr, k: int) -> Expr | None:
         if constant is not None:
             large, small = large + constant // g * g, as_expr(constant % g)
         lo, hi = interval(small)
-        if 0 <= lo and hi < g:
+        if lo >= 0 and hi < g:
             return floordiv(_make({m: c // g for c, m in large.terms()}), as_expr(k // g))
     return None
 

@@ -300,8 +300,12 @@ class Opaque(Atom):
 class Expr:
     """A canonical polynomial: integer coefficients of monomials. Interned: equal is identical."""
 
-    __slots__ = ("_atoms", "_axes", "_memo", "_symbols", "_terms")
+    __slots__ = ("_atoms", "_axes", "_symbols", "_terms", "bounds_memo")
     _terms: dict[Monomial, int]
+    _atoms: frozenset[Atom] | None
+    _symbols: frozenset[Symbol] | None
+    _axes: frozenset[Axis] | None
+    bounds_memo: tuple[int | float, int | float] | None  # for bounds.py
     _known: ClassVar[dict[frozenset[tuple[Monomial, int]], "Expr"]] = {}
 
     def as_int(self) -> int | None:
@@ -318,7 +322,7 @@ class Expr:
     def atom(self) -> Atom | None:
         """The atom, if the expression is just one."""
         if len(self._terms) == 1:
-            (monomial, k), = self._terms.items()
+            ((monomial, k),) = self._terms.items()
             if k == 1 and len(monomial) == 1:
                 return monomial[0]
         return None
@@ -486,7 +490,7 @@ def _make(terms: dict[Monomial, int]) -> Expr:
         found = object.__new__(Expr)
         found._terms = terms
         found._atoms = found._symbols = found._axes = None
-        found._memo = None
+        found.bounds_memo = None
         Expr._known[key] = found
     return found
 
@@ -509,7 +513,9 @@ def _term_order(monomial: Monomial) -> tuple[Any, ...]:
 def _factor(expr: Expr) -> str:
     """Text that may stand beside `*` and `//`."""
     text = str(expr)
-    return text if expr.as_int() is not None and text[0] != "-" or expr.atom is not None and not isinstance(expr.atom, FloorDiv) else f"({text})"
+    value = expr.as_int()
+    simple = value >= 0 if value is not None else expr.atom is not None
+    return text if simple and not isinstance(expr.atom, FloorDiv) else f"({text})"
 
 
 def _subs(expr: Expr, mapping: Mapping[Atom, ExprLike], memo: dict[Any, Expr]) -> Expr:

@@ -47,7 +47,7 @@ def _solve_linear(param: Expr, actual: Expr, solution: Solution) -> None:
     if len(unknown) != 1:
         return
     symbol = unknown[0]
-    bound: dict[Atom, ExprLike] = dict(solution.bindings)
+    bound: dict[Atom, ExprLike] = {**solution.bindings}
     terms = [(k, m) for k, m in param.terms() if symbol in m]
     if len(terms) != 1 or terms[0][1] != (symbol,):
         return
@@ -59,7 +59,7 @@ def _solve_linear(param: Expr, actual: Expr, solution: Solution) -> None:
 
 
 def _check(param: Expr, actual: Expr, solution: Solution) -> None:
-    bound: dict[Atom, ExprLike] = dict(solution.bindings)
+    bound: dict[Atom, ExprLike] = {**solution.bindings}
     if any(s not in solution.bindings for s in param.symbols()):
         return
     expected = param.subs(bound)

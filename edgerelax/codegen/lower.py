@@ -1,0 +1,449 @@
+"""Module → VM program: shapes, memory places, kernel launches, control flow (Relax 4.7).
+
+Before: placed, fused, scheduled and planned graph functions. Straight-line runs of launches become capture
+regions keyed by the symbols that they depend on; reads, branches and copies between devices stand between.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from edgerelax.codegen.integers import Integers
+from edgerelax.codegen.program import (
+    Binding,
+    InputSpec,
+    OutputSpec,
+    ProgramBuilder,
+    Reg,
+)
+from edgerelax.codegen.signature import check_symbol, match_inputs
+from edgerelax.ir import graph
+from edgerelax.ir.diagnostics import PassError
+from edgerelax.ir.graph import (
+    Block,
+    CallLibrary,
+    CallTIR,
+    Constant,
+    GraphFunc,
+    IfElse,
+    MatchCast,
+    Module,
+    ReadInts,
+    ToDevice,
+    Value,
+)
+from edgerelax.ir.kernel import Kernel
+from edgerelax.ir.plan import MemoryPlan, Place, Schedule
+from edgerelax.ir.scalar import Buffer
+from edgerelax.ir.types import Shape, Tensor, Tuple, as_tensor
+from edgerelax.sym import Expr, Symbol, product, prove_eq
+
+Schedules = Mapping[tuple[str, str], Schedule]  # (loop function, device)
+
+
+@dataclass(slots=True)
+class Tables:
+    """What several programs of one artifact share: weights and CPU kernels, in order."""
+
+    weights: list[Constant] = field(default_factory=list)
+    cpu_kernels: list[Kernel] = field(default_factory=list)
+    _weight_index: dict[int, int] = field(default_factory=dict)
+    _cpu_index: dict[int, int] = field(default_factory=dict)
+
+    def weight(self, constant: Constant) -> int:
+        key = id(constant)
+        if key not in self._weight_index:
+            self._weight_index[key] = len(self.weights)
+            self.weights.append(constant)
+        return self._weight_index[key]
+
+    def cpu_kernel(self, kernel: Kernel) -> int:
+        key = id(kernel)
+        if key not in self._cpu_index:
+            self._cpu_index[key] = len(self.cpu_kernels)
+            self.cpu_kernels.append(kernel)
+        return self._cpu_index[key]
+
+
+@dataclass(slots=True)
+class Lowered:
+    """A program and what its host needs beside it."""
+
+    program: bytes
+    gpu_kernels: list[Kernel]
+    weights_on_gpu: list[int]
+    weights_on_cpu: list[int]
+
+
+def lower(
+    module: Module, schedules: Schedules, tables: Tables, *, main: str, capture: bool = True
+) -> Lowered:
+    """Make the program of a module whose main device is `main`.
+
+    `capture=False` leaves out regions, so that nothing is replayed (ablation).
+    """
+    builder = ProgramBuilder()
+    collected = _collect_constants(module)
+    for constant in collected:
+        tables.weight(constant)
+    for constant in tables.weights:
+        builder.weight(max(constant.data.nbytes, 0))
+    gpu_kernels: list[Kernel] = []
+    plans: dict[str, MemoryPlan] = module.attrs["plans"]
+    for func in module.funcs.values():
+        _Function(
+            builder, module, func, plans[func.name], schedules, tables, gpu_kernels, main, capture
+        )
+    devices = {0: "gpu", 1: "cpu"}
+    on = {
+        d: [k for k, w in enumerate(builder.weights) if w.places >> b & 1]
+        for b, d in devices.items()
+    }
+    data = builder.encode()
+    return Lowered(data, gpu_kernels, on["gpu"], on["cpu"])
+
+
+def _collect_constants(module: Module) -> list[Constant]:
+    found: dict[Constant, None] = {}
+    for func in module.funcs.values():
+        for block in graph.blocks(func.body):
+            for used in (
+                *(v for b in block.bindings for v in graph.operands(b.value)),
+                *block.results,
+            ):
+                if isinstance(used, Constant):
+                    found[used] = None
+    return list(found)
+
+
+class _Function:
+    """Emits one graph function."""
+
+    def __init__(
+        self,
+        builder: ProgramBuilder,
+        module: Module,
+        func: GraphFunc,
+        plan: MemoryPlan,
+        schedules: Schedules,
+        tables: Tables,
+        gpu_kernels: list[Kernel],
+        main: str,
+        capture: bool,
+    ) -> None:
+        self.builder, self.module, self.func, self.plan = builder, module, func, plan
+        self.schedules, self.tables, self.gpu_kernels = schedules, tables, gpu_kernels
+        self.main, self.capture = main, capture
+        self.params = {p: k for k, p in enumerate(func.params)}
+        self.f = builder.function(
+            func.name,
+            [InputSpec(p.name, *_dtype_rank(p)) for p in func.params],
+            [
+                OutputSpec(name, _dtype_rank(v)[0])
+                for name, v in zip(func.result_names, func.body.results, strict=True)
+            ],
+        )
+        self.integers = Integers(self.f)
+        self.reads: dict[Value, tuple[Reg, ...]] = {}
+        self.slabs = [builder.slab(s.device, s.size.as_int() or 0) for s in plan.slabs]
+        self.grown = {k for k, s in enumerate(plan.slabs) if s.size.as_int() is not None}
+        match_inputs(self.f, self.integers, func.params)
+        self.block(func.body)
+        self._outputs()
+        self.f.ret()
+
+    def block(self, block: Block) -> None:
+        """Runs of launches on one device become regions; everything else stands alone."""
+        run: list[tuple[graph.Binding, CallTIR | CallLibrary]] = []
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, CallTIR | CallLibrary):
+                if binding.var in self.plan.aliases:
+                    continue
+                if run and self._device(run[-1][1]) != self._device(value):
+                    self._flush(run)
+                run.append((binding, value))
+                continue
+            if isinstance(value, graph.GetItem | graph.MakeTuple | graph.MakeShape):
+                continue
+            if isinstance(value, MatchCast) and not self._asserts(binding, value):
+                continue
+            self._flush(run)
+            self._single(binding)
+        self._flush(run)
+
+    def _device(self, call: CallTIR | CallLibrary) -> str:
+        return call.device if isinstance(call, CallTIR) else self.main
+
+    def _single(self, binding: graph.Binding) -> None:
+        match binding.value:
+            case MatchCast() as cast:
+                self._match_cast(binding, cast)
+            case ReadInts(value):
+                self._read(binding, value)
+            case ToDevice(value, device):
+                self._to_device(binding, value, device)
+            case IfElse() as branch:
+                self._if_else(binding, branch)
+            case other:
+                raise PassError(f"{type(other).__name__} cannot be lowered to the VM")
+
+    # Launches
+
+    def _flush(self, run: list[tuple[graph.Binding, CallTIR | CallLibrary]]) -> None:
+        if not run:
+            return
+        calls, device = list(run), self._device(run[0][1])
+        run.clear()
+        self._ensure_slabs(calls)
+        if not self.capture:
+            self._launch_all(calls)
+            return
+        symbols: set[Symbol] = set()
+        for binding, call in calls:
+            symbols |= self._symbols(binding, call)
+        keys = [self.integers.symbols[s] for s in sorted(symbols, key=lambda s: s.name)]
+        with self.integers.scope(), self.f.region(device, keys):
+            self._launch_all(calls)
+
+    def _launch_all(self, calls: Sequence[tuple[graph.Binding, CallTIR | CallLibrary]]) -> None:
+        for binding, call in calls:
+            if isinstance(call, CallTIR):
+                self._launch(binding, call)
+            else:
+                places = [
+                    self._binding(v, self.main) for v in (*call.args, *self._results(binding))
+                ]
+                self.f.library(call.func, places, [])
+
+    def _symbols(self, binding: graph.Binding, call: CallTIR | CallLibrary) -> set[Symbol]:
+        values = (*call.args, *self._results(binding))
+        exprs = [e for v in values for e in self._place_exprs(v)]
+        if isinstance(call, CallTIR):
+            exprs += [e for p in self.plan.workspaces.get(binding, ()) for e in (p.offset, p.bytes)]
+            for version in self.schedules[call.func, call.device].versions:
+                exprs += [c.expr for c in version.guards]
+                exprs += [e for k in version.kernels for e in (k.grid, *(x for _, x in k.scalars))]
+        return {s for e in exprs for s in e.symbols()}
+
+    def _ensure_slabs(self, calls: Sequence[tuple[graph.Binding, CallTIR | CallLibrary]]) -> None:
+        for binding, call in calls:
+            for value in (*call.args, *self._results(binding)):
+                place = self.plan.places.get(self.plan.root(value))
+                if place is not None:
+                    self._ensure(place)
+            for place in self.plan.workspaces.get(binding, ()):
+                self._ensure(place)
+
+    def _ensure(self, place: Place) -> None:
+        """Grow a slab of symbolic size before its first use."""
+        if place.slab not in self.grown and self.integers.is_defined(
+            self.plan.slabs[place.slab].size
+        ):
+            self.grown.add(place.slab)
+            self.f.ensure(
+                self.slabs[place.slab], self.integers.reg(self.plan.slabs[place.slab].size)
+            )
+
+    def _launch(self, binding: graph.Binding, call: CallTIR) -> None:
+        schedule = self.schedules[call.func, call.device]
+        done = self.f.label()
+        for version in schedule.versions:
+            skip = self.f.label()
+            with self.integers.scope():
+                for guard in version.guards:
+                    self.f.jump_if_zero(self.integers.cond(guard), skip)
+                for kernel in version.kernels:
+                    self._dispatch(binding, call, kernel)
+                if version.guards:
+                    self.f.jump(done)
+            self.f.place(skip)
+        self.f.place(done)
+
+    def _dispatch(self, binding: graph.Binding, call: CallTIR, kernel: Kernel) -> None:
+        callee = self.module.loops[call.func]
+        by_name: dict[str, Value | Place] = {}
+        by_name.update({b.name: v for b, v in zip(callee.inputs, call.args, strict=True)})
+        by_name.update(zip((b.name for b in callee.outputs), self._results(binding), strict=True))
+        temps = workspaces(self.schedules[call.func, call.device])
+        by_name.update(
+            zip((b.name for b in temps), self.plan.workspaces.get(binding, ()), strict=True)
+        )
+        places = [self._binding(by_name[b.buffer.name], call.device) for b in kernel.buffers]
+        scalars = [self.integers.reg(e) for _, e in kernel.scalars]
+        number = self._kernel_number(kernel, len(places), len(scalars))
+        self.f.dispatch(number, self.integers.reg(kernel.grid), places, scalars)
+
+    def _kernel_number(self, kernel: Kernel, buffers: int, scalars: int) -> int:
+        if kernel.device == "cpu":
+            return self.builder.kernel("cpu", self.tables.cpu_kernel(kernel), buffers, scalars)
+        if kernel not in self.gpu_kernels:
+            self.gpu_kernels.append(kernel)
+        return self.builder.kernel("gpu", self.gpu_kernels.index(kernel), buffers, scalars)
+
+    # Places
+
+    def _results(self, binding: graph.Binding) -> tuple[Value, ...]:
+        annotation = binding.var.annotation
+        if isinstance(annotation, Tuple):
+            return tuple(self.plan.fields[binding.var, k] for k in range(len(annotation.fields)))
+        return (binding.var,)
+
+    def _place_exprs(self, value: Value) -> tuple[Expr, ...]:
+        root = self.plan.root(value)
+        place = self.plan.places.get(root)
+        return (_bytes(root),) if place is None else (place.offset, place.bytes)
+
+    def _binding(self, value: Value | Place, device: str) -> Binding:
+        if isinstance(value, Place):
+            return self._slab_binding(value)
+        root = self.plan.root(value)
+        place = self.plan.places.get(root)
+        if place is not None:
+            return self._slab_binding(place)
+        size = self.integers.reg(_bytes(root))
+        if isinstance(root, Constant):
+            return Binding("weight", self.tables.weight(root), size)
+        return Binding("input", self.params[root], size)
+
+    def _slab_binding(self, place: Place) -> Binding:
+        offset = place.offset
+        return Binding(
+            "slab",
+            self.slabs[place.slab],
+            self.integers.reg(place.bytes),
+            None if offset.as_int() == 0 else self.integers.reg(offset),
+        )
+
+    def _home(self, value: Value) -> str:
+        """The device that holds a value: parameters and constants are at hand on the main one."""
+        return self.plan.devices.get(self.plan.root(value), self.main)
+
+    # Everything between regions
+
+    def _asserts(self, binding: graph.Binding, cast: MatchCast) -> bool:
+        """Whether a match_cast checks or defines anything."""
+        if cast.value in self.reads:
+            return True
+        have, want = as_tensor(cast.value.annotation), as_tensor(binding.var.annotation)
+        if have is None or want is None or want.dims is None or have.dims is None:
+            return True
+        return any(prove_eq(a, b) is not True for a, b in zip(have.dims, want.dims, strict=True))
+
+    def _match_cast(self, binding: graph.Binding, cast: MatchCast) -> None:
+        annotation = binding.var.annotation
+        wanted = annotation.dims if isinstance(annotation, Tensor | Shape) else None
+        if wanted is None:
+            raise PassError(f"match_cast of {binding.var.name} to {annotation} cannot be checked")
+        sizes = self.reads.get(cast.value)
+        if sizes is None:
+            have = cast.value.annotation
+            dims = have.dims if isinstance(have, Tensor | Shape) else None
+            if dims is None:
+                raise PassError(
+                    f"match_cast of {cast.value.name}: its dims are not known at run time"
+                )
+            sizes = tuple(self.integers.reg(d) for d in dims)
+        else:
+            self.reads[binding.var] = sizes
+        where = binding.var.origin or binding.var.name
+        checks: list[tuple[Expr, Reg]] = []
+        for dim, size in zip(wanted, sizes, strict=True):
+            atom = dim.atom
+            if isinstance(atom, Symbol) and atom not in self.integers.symbols:
+                self.integers.define(atom, size)
+                check_symbol(self.f, self.integers, atom, f"{where} ({dim})")
+            else:
+                checks.append((dim, size))
+        for k, (dim, size) in enumerate(checks):
+            text = f"{where}: dimension {k} does not fit the expected {dim}"
+            self.f.check_eq(size, self.integers.reg(dim), text)
+
+    def _read(self, binding: graph.Binding, value: Value) -> None:
+        tensor = as_tensor(value.annotation)
+        rank = binding.var.annotation.rank if isinstance(binding.var.annotation, Shape) else None
+        assert tensor is not None and tensor.dtype is not None and rank is not None
+        device = self._home(value)
+        if rank:
+            source = self._binding(value, device)
+            self.reads[binding.var] = self.f.read(device, source, tensor.dtype, rank)
+        else:
+            self.reads[binding.var] = ()
+
+    def _to_device(self, binding: graph.Binding, value: Value, device: str) -> None:
+        place = self.plan.places[self.plan.root(binding.var)]
+        self._ensure(place)
+        source = self._binding(value, self._home(value))
+        move = self.f.to_cpu if device == "cpu" else self.f.to_gpu
+        move(self._slab_binding(place), source)
+
+    def _if_else(self, binding: graph.Binding, branch: IfElse) -> None:
+        other, done = self.f.label(), self.f.label()
+        if isinstance(branch.cond, Expr):
+            cond = self.integers.reg(branch.cond)
+        else:
+            tensor = as_tensor(branch.cond.annotation)
+            assert tensor is not None and tensor.dtype is not None
+            device = self._home(branch.cond)
+            (cond,) = self.f.read(device, self._binding(branch.cond, device), tensor.dtype, 1)
+        merged = {s: self.f.register() for s in branch.symbols}
+        self.f.jump_if_zero(cond, other)
+        self._arm(binding, branch.then, merged, branch.symbols, branch.then_symbols)
+        self.f.jump(done)
+        self.f.place(other)
+        self._arm(binding, branch.other, merged, branch.symbols, branch.other_symbols)
+        self.f.place(done)
+        for symbol, register in merged.items():
+            self.integers.define(symbol, register)
+
+    def _arm(
+        self,
+        binding: graph.Binding,
+        arm: Block,
+        merged: Mapping[Symbol, Reg],
+        symbols: Sequence[Symbol],
+        values: Sequence[Expr],
+    ) -> None:
+        grown = set(self.grown)
+        with self.integers.scope():
+            self.block(arm)
+            for symbol, value in zip(symbols, values, strict=True):
+                self.f.move(self.integers.reg(value), merged[symbol])
+            for target, source in zip(self._results(binding), arm.results, strict=True):
+                if as_tensor(source.annotation) is not None:
+                    self._copy(target, source)
+        self.grown = grown
+
+    def _copy(self, target: Value, source: Value) -> None:
+        place = self.plan.places[target]
+        size = self.integers.reg(_bytes(source))
+        slab = self.plan.slabs[place.slab]
+        if slab.size.as_int() is None:
+            self.f.ensure(self.slabs[place.slab], size)
+        offset = None if place.offset.as_int() == 0 else self.integers.reg(place.offset)
+        destination = Binding("slab", self.slabs[place.slab], size, offset)
+        self.f.copy(slab.device, destination, self._binding(source, slab.device))
+
+    def _outputs(self) -> None:
+        for k, value in enumerate(self.func.body.results):
+            tensor = as_tensor(value.annotation)
+            assert tensor is not None and tensor.dims is not None
+            dims = [self.integers.reg(d) for d in tensor.dims]
+            device = self._home(value)
+            self.f.output(k, device, self._binding(value, device), dims)
+
+
+def workspaces(schedule: Schedule) -> tuple[Buffer, ...]:
+    """The workspaces of all versions, in the order in which the plan places them."""
+    return tuple(dict.fromkeys(t for v in schedule.versions for t in v.temps))
+
+
+def _dtype_rank(value: Value) -> tuple:  # type: ignore[type-arg]
+    tensor = as_tensor(value.annotation)
+    assert tensor is not None and tensor.dtype is not None
+    return tensor.dtype, tensor.rank
+
+
+def _bytes(value: Value) -> Expr:
+    tensor = as_tensor(value.annotation)
+    assert tensor is not None and tensor.dims is not None and tensor.dtype is not None
+    return product(tensor.dims) * tensor.dtype.bytes
