@@ -1,0 +1,226 @@
+"""THE list of passes, and the way from a module to an artifact.
+
+Each pass is a function Module → Module; the comment says why it stands where it stands. `without` skips
+passes by name, for ablation; `dump` gets the module after every pass; `verify` checks it.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+from edgerelax.artifact.manifest import Source
+from edgerelax.artifact.pack import DeviceProgram, pack
+from edgerelax.artifact.store import Artifact
+from edgerelax.codegen.lower import Lowered, Tables, lower, workspaces
+from edgerelax.codegen.wasm import build_wasm
+from edgerelax.codegen.wgsl import print_wgsl
+from edgerelax.ir.diagnostics import EdgeRelaxError, InputError, PassError
+from edgerelax.ir.graph import CallTIR, Module
+from edgerelax.ir.plan import Schedule
+from edgerelax.ir.printer import write
+from edgerelax.ir.rewrite import all_bindings
+from edgerelax.ir.verify import verify
+from edgerelax.passes.canonicalize import canonicalize
+from edgerelax.passes.cse import cse
+from edgerelax.passes.dce import dce
+from edgerelax.passes.fold_constants import fold_constants
+from edgerelax.passes.fuse import fuse
+from edgerelax.passes.fuse_loops import fuse_loops
+from edgerelax.passes.legalize import legalize
+from edgerelax.passes.place import Device, place
+from edgerelax.passes.plan_memory import plan_memory
+from edgerelax.schedule.select import schedule
+from edgerelax.schedule.target import TARGETS, WASM, Target
+from edgerelax.version import VERSION
+
+Pass = Callable[[Module], Module]
+
+GRAPH: tuple[Pass, ...] = (
+    canonicalize,  # first: every later pass may rely on its form
+    fold_constants,  # before cse: folded values are equal by content
+    canonicalize,  # takes apart the tuples that folding made
+    cse,  # before legalize: operators compare by name and attributes, loops by text
+    dce,  # what folding left behind must not be lowered
+    legalize,  # from here on only loop functions; the rest is per device
+    dce,  # operands that became literals
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to compile. `target` is a name of TARGETS or `cpu`; `fallback` adds the CPU program."""
+
+    target: str = "webgpu"
+    fallback: bool = True
+    without: frozenset[str] = frozenset()
+    dump: Path | None = None
+    verify: bool = False
+
+
+@dataclass(slots=True)
+class Report:
+    """What the compiler did: seconds by pass, and per device each loop function's strategies."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    strategies: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
+    launches: dict[str, int] = field(default_factory=dict)
+    steps: int = 0
+
+
+def compile_module(module: Module, source: Source, options: Options) -> tuple[Artifact, Report]:
+    """Compile for the target and, unless told otherwise, for the CPU that may stand in for it."""
+    runner = _Runner(options, Report())
+    module = runner.run_all(module, GRAPH)
+    main = gpu_target(options.target)
+    devices: list[tuple[Device, Target]] = [] if main is None else [("gpu", main)]
+    if main is None or options.fallback:
+        devices.append(("cpu", WASM))
+    tables = Tables()
+    programs = [_compile_for(module, device, target, tables, runner) for device, target in devices]
+    start = time.perf_counter()
+    wasm = build_wasm(tables.cpu_kernels) if tables.cpu_kernels else None
+    runner.report.seconds["wasm"] = time.perf_counter() - start
+    artifact = pack(
+        list(module.funcs.values()),
+        programs,
+        tables.weights,
+        [k.name for k in tables.cpu_kernels],
+        wasm,
+        source,
+        f"edgerelax {VERSION}",
+    )
+    return artifact, runner.report
+
+
+def gpu_target(name: str) -> Target | None:
+    """The GPU target of that name; None for the CPU alone."""
+    if name == "cpu":
+        return None
+    known = {n: t for n, t in TARGETS.items() if t.device == "gpu"}
+    if name not in known:
+        raise InputError(f"unknown target {name!r}; known: cpu, {', '.join(known)}")
+    return known[name]
+
+
+def _compile_for(
+    module: Module, device: Device, target: Target, tables: Tables, runner: "_Runner"
+) -> DeviceProgram:
+    limit = target.storage_buffers
+    module = runner.run_all(
+        module,
+        (
+            _named("place", lambda m: place(m, device=device)),  # fuse must not cross devices
+            _named("fuse", lambda m: fuse(m, max_buffers=limit)),  # decides the groups
+            fuse_loops,  # merges each into one loop function
+            dce,  # loop functions that were merged away
+        ),
+        prefix=f"{device}-",
+    )
+    start = time.perf_counter()
+    schedules = schedule_all(module, target)
+    runner.report.seconds[f"{device}-schedule"] = time.perf_counter() - start
+    temps = {key: workspaces(s) for key, s in schedules.items()}
+    reuse = "plan" not in runner.options.without
+    module = runner.run(
+        module,
+        _named("plan_memory", lambda m: plan_memory(m, workspaces=temps, main=device, reuse=reuse)),
+        prefix=f"{device}-",
+    )
+    start = time.perf_counter()
+    capture = "capture" not in runner.options.without
+    lowered = lower(module, schedules, tables, main=device, capture=capture)
+    texts = [(k, print_wgsl(k)) for k in lowered.gpu_kernels]
+    runner.report.seconds[f"{device}-codegen"] = time.perf_counter() - start
+    _note(runner.report, device, module, schedules)
+    return _program(device, lowered, texts, module)
+
+
+def _program(
+    device: str, lowered: Lowered, texts: Sequence[tuple[object, str]], module: Module
+) -> DeviceProgram:
+    return DeviceProgram(
+        device,
+        lowered.program,
+        texts,  # type: ignore[arg-type]
+        lowered.weights_on_gpu,
+        lowered.weights_on_cpu,
+        list(module.attrs["plans"].values()),
+    )
+
+
+def schedule_all(module: Module, target: Target) -> dict[tuple[str, str], Schedule]:
+    """A schedule for each loop function on each device that calls it."""
+    by_device = {target.device: target, "cpu": WASM}
+    out: dict[tuple[str, str], Schedule] = {}
+    for func in module.funcs.values():
+        for binding in all_bindings(func.body):
+            call = binding.value
+            if isinstance(call, CallTIR) and (call.func, call.device) not in out:
+                loop = module.loops[call.func]
+                out[call.func, call.device] = schedule(loop, by_device[call.device])
+    return out
+
+
+def _note(
+    report: Report, device: str, module: Module, schedules: Mapping[tuple[str, str], Schedule]
+) -> None:
+    report.strategies[device] = {name: s.strategies for (name, _), s in schedules.items()}
+    calls = [
+        b.value
+        for f in module.funcs.values()
+        for b in all_bindings(f.body)
+        if isinstance(b.value, CallTIR)
+    ]
+    report.launches[device] = sum(
+        len(schedules[c.func, c.device].versions[-1].kernels) for c in calls
+    )
+
+
+def _named(name: str, run: Pass) -> Pass:
+    run.__name__ = name
+    return run
+
+
+class _Runner:
+    """Runs passes, keeps times, dumps and verifies."""
+
+    def __init__(self, options: Options, report: Report) -> None:
+        self.options, self.report = options, report
+
+    def run_all(self, module: Module, passes: Sequence[Pass], prefix: str = "") -> Module:
+        for step in passes:
+            module = self.run(module, step, prefix)
+        return module
+
+    def run(self, module: Module, step: Pass, prefix: str = "") -> Module:
+        name = step.__name__
+        if name in self.options.without:
+            return module
+        start = time.perf_counter()
+        try:
+            module = step(module)
+            if self.options.verify:
+                verify(module)
+        except EdgeRelaxError:
+            raise
+        except Exception as error:
+            raise PassError(
+                f"pass {prefix}{name} failed: {type(error).__name__}: {error}",
+                hint="this is a fault of edgerelax: please report it with the model, or --dump",
+            ) from error
+        spent = time.perf_counter() - start
+        key = f"{prefix}{name}"
+        self.report.seconds[key] = self.report.seconds.get(key, 0.0) + spent
+        self._dump(module, key)
+        return module
+
+    def _dump(self, module: Module, name: str) -> None:
+        folder = self.options.dump
+        self.report.steps += 1
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{self.report.steps:02d}-{name}.py").write_text(write(module))
+
+
