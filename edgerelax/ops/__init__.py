@@ -4,14 +4,21 @@ from collections.abc import Iterable
 
 from edgerelax.ir.op import Operator
 from edgerelax.ops import (
+    activation,
+    arg,
+    cast,
     comparison,
+    conv,
     creation,
     elementwise,
     indexing,
     joining,
     matmul,
+    normalisation,
+    reduction,
     shaping,
     slicing,
+    softmax,
 )
 
 
@@ -28,7 +35,14 @@ OPS: dict[str, Operator] = _by_name(
     (
         elementwise.OPERATORS,
         comparison.OPERATORS,
+        activation.OPERATORS,
+        cast.OPERATORS,
+        reduction.OPERATORS,
+        arg.OPERATORS,
+        softmax.OPERATORS,
+        normalisation.OPERATORS,
         matmul.OPERATORS,
+        conv.OPERATORS,
         creation.OPERATORS,
         indexing.OPERATORS,
         joining.OPERATORS,
