@@ -1,0 +1,14 @@
+"""All importer rows: importing this module fills the registry."""
+
+from edgerelax.frontends.onnx import (
+    control,
+    creation,
+    elementwise,
+    indexing,
+    nn,
+    reduction,
+    shape,
+    slicing,
+)
+
+LOADED = (control, creation, elementwise, indexing, nn, reduction, shape, slicing)

@@ -1,0 +1,116 @@
+"""Importers of operators that read or write by computed indices: Gather…, Scatter…, OneHot, Compress."""
+
+from edgerelax.frontends.onnx.broadcasting import same_dims
+from edgerelax.frontends.onnx.node import Node
+from edgerelax.frontends.onnx.registry import Result, importer
+from edgerelax.ir.dtypes import I64
+
+
+@importer("Gather")
+def _gather(node: Node) -> Result:
+    return node.emit("gather", node.value(0), node.value(1), axis=node.attr("axis"))
+
+
+@importer("GatherElements")
+def _gather_elements(node: Node) -> Result:
+    data, indices = node.value(0), node.value(1)
+    axis = node.axis(data, node.attr("axis"))
+    if node.rank(data) != node.rank(indices):
+        raise node.bad(f"data of rank {node.rank(data)}, indices of rank {node.rank(indices)}")
+    for k, (dim, size) in enumerate(zip(node.dims(data), node.dims(indices), strict=True)):
+        if k != axis:
+            node.check_at_most(size, dim, f"dim {k} of the indices and of the data")
+    return node.emit("gather_elements", data, indices, axis=axis)
+
+
+@importer("GatherND")
+def _gather_nd(node: Node) -> Result:
+    batch, data, indices = node.attr("batch_dims", 0), node.value(0), node.value(1)
+    if batch > min(node.rank(data), node.rank(indices)):
+        raise node.bad(f"{batch} batch dims of {data.annotation} and {indices.annotation}")
+    shared = tuple(range(batch))
+    data, indices = same_dims(node, (data, indices), (shared, shared))
+    return node.emit("gather_nd", data, indices, batch_dims=batch)
+
+
+@importer("ScatterElements", "Scatter")
+def _scatter_elements(node: Node) -> Result:
+    data, indices, updates = node.value(0), node.value(1), node.value(2)
+    axis = node.axis(data, node.attr("axis"))
+    if not node.rank(data) == node.rank(indices) == node.rank(updates):
+        raise node.bad("data, indices and updates of different ranks")
+    updates = node.with_dims(updates, node.dims(indices))
+    for k, (dim, size) in enumerate(zip(node.dims(data), node.dims(indices), strict=True)):
+        if k != axis:
+            node.check_at_most(size, dim, f"dim {k} of the indices and of the data")
+    reduction = node.attr("reduction", "none")
+    return node.emit("scatter_elements", data, indices, updates, axis=axis, reduction=reduction)
+
+
+@importer("ScatterND")
+def _scatter_nd(node: Node) -> Result:
+    data, indices, updates = node.value(0), node.value(1), node.value(2)
+    dims, places = node.dims(data), node.dims(indices)
+    depth = places[-1].as_int() if places else None
+    if depth is None:
+        raise node.unsupported("indices whose last dim is not a known number")
+    if not 0 <= depth <= len(dims):
+        raise node.bad(f"index tuples of {depth} into a tensor of rank {len(dims)}")
+    updates = node.with_dims(updates, (*places[:-1], *dims[depth:]))
+    reduction = node.attr("reduction", "none")
+    return node.emit("scatter_nd", data, indices, updates, reduction=reduction)
+
+
+@importer("OneHot")
+def _one_hot(node: Node) -> Result:
+    indices, depth = node.value(0), node.ints(1, lo=0, what="the depth") or ()
+    if len(depth) != 1:
+        raise node.bad(f"depth has {len(depth)} elements, not 1")
+    return node.emit("one_hot", indices, node.value(2), depth=depth[0], axis=node.attr("axis"))
+
+
+@importer("Compress")
+def _compress(node: Node) -> Result:
+    """Gather at the places where the condition holds."""
+    x, condition = node.value(0), node.value(1)
+    if not node.has_attr("axis"):
+        x = node.reshape(x, (node.count(x),))
+    axis = node.axis(x, node.attr("axis", 0))
+    node.check_at_most(node.count(condition), node.dims(x)[axis], "conditions and what they select")
+    found = node.emit("nonzero", condition)
+    places = node.reshape(found, (node.dims(found)[1],))
+    return node.emit("gather", x, places, axis=axis)
+
+
+@importer("ArrayFeatureExtractor", domain="ai.onnx.ml")
+def _array_feature_extractor(node: Node) -> Result:
+    x, indices = node.value(0), node.value(1)
+    if node.rank(x) == 1:
+        x = node.reshape(x, (1, node.dims(x)[0]))
+    places = node.reshape(node.cast(indices, I64), (node.count(indices),))
+    return node.emit("gather", x, places, axis=node.rank(x) - 1)
+
+
+@importer("TensorScatter")
+def _tensor_scatter(node: Node) -> Result:
+    """Writes updates into a cache at one position per batch entry, or at 0."""
+    cache, update, written = node.value(0), node.value(1), node.input(2)
+    axis = node.axis(cache, node.attr("axis"))
+    mode = node.attr("mode")
+    if axis == 0 or mode not in ("linear", "circular"):
+        raise node.bad(f"axis {axis}, mode {mode!r}")
+    dims = list(node.dims(cache))
+    length, size = dims[axis], node.dims(update)[axis]
+    update = node.with_dims(update, [*dims[:axis], size, *dims[axis + 1 :]])
+    node.check_at_most(size, length, "the update's length and the cache's")
+    steps = node.emit("range", start=0, limit=size, delta=1, dtype=I64)
+    rank = len(dims)
+    places = node.reshape(steps, [size if k == axis else 1 for k in range(rank)])
+    if written is not None:
+        written = node.with_dims(node.cast(written, I64), (dims[0],))
+        first = node.reshape(written, [dims[0] if k == 0 else 1 for k in range(rank)])
+        places = node.emit("add", places, first)
+    if mode == "circular":
+        places = node.emit("mod", places, node.integers([length], I64, rank=0))
+    indices = node.emit("expand", places, dims=node.dims(update))
+    return node.emit("scatter_elements", cache, indices, update, axis=axis, reduction="none")

@@ -1,0 +1,111 @@
+"""`load`: an ONNX model as a module with one graph function, all its named dims symbolic."""
+
+from collections import ChainMap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from edgerelax.frontends.onnx import families
+from edgerelax.frontends.onnx.reading import Source, opsets, read_model
+from edgerelax.frontends.onnx.symbols import Dimensions, DimSpec
+from edgerelax.frontends.onnx.tensors import element_type
+from edgerelax.frontends.onnx.walk import Frame, Unknown, Walk
+from edgerelax.ir.builder import Builder
+from edgerelax.ir.deduce import defined_by
+from edgerelax.ir.diagnostics import FormatError, UnsupportedError
+from edgerelax.ir.graph import Constant, GraphFunc, Module, Value, Var
+from edgerelax.ir.types import Tensor
+
+assert families.LOADED
+
+
+def load(
+    model: str | Path | bytes | onnx.ModelProto,
+    *,
+    dims: Mapping[str, DimSpec] | None = None,
+    name: str = "main",
+) -> Module:
+    """Import a model.
+
+    `dims` says of a named dim which size it is, or the least and greatest sizes it may have; without it a
+    dim is at least 1. Raises FormatError, UnsupportedError (for all nodes at once), ShapeError or
+    InputError.
+    """
+    source = read_model(model)
+    builder = Builder()
+    proto = source.model
+    walk = Walk(
+        builder,
+        Dimensions(dims, builder.names),
+        source.label,
+        source.folder,
+        {_function_key(f): f for f in proto.functions},
+    )
+    frame = Frame(ChainMap(), opsets(proto.opset_import), {}, "")
+    params = _params(walk, frame, proto.graph)
+    results = walk.graph(proto.graph, frame)
+    walk.dimensions.finish()
+    walk.problems.raise_if_any(source.label)
+    outputs = _outputs(source, results)
+    body = builder.finish(tuple(outputs.values()))
+    func = GraphFunc(name, tuple(params), body, tuple(outputs))
+    metadata = {p.key: p.value for p in proto.metadata_props}
+    return Module({name: func}, attrs={"metadata": metadata} if metadata else {})
+
+
+def _function_key(function: onnx.FunctionProto) -> tuple[str, str, str]:
+    domain = "" if function.domain == "ai.onnx" else function.domain
+    return domain, function.name, function.overload
+
+
+def _params(walk: Walk, frame: Frame, graph: onnx.GraphProto) -> list[Var]:
+    """The graph's inputs; those with an initializer are constants, as old models have them."""
+    constants = {t.name for t in graph.initializer}
+    inputs = [i for i in graph.input if i.name not in constants]
+    shapes = [i.type.tensor_type.shape.dim for i in inputs]
+    walk.dimensions.declare([d.dim_param.strip() for shape in shapes for d in shape])
+    walk.builder.names.taken.update(i.name for i in inputs)
+    params: list[Var] = []
+    for value in inputs:
+        if not value.name or value.name in frame.names:
+            raise FormatError(f"{walk.label}: two inputs are called {value.name!r}")
+        param = Var(value.name, _annotation(walk, value), f"{walk.label}: input {value.name}")
+        walk.builder.define(defined_by(param.annotation))
+        frame.names[value.name] = param
+        params.append(param)
+    return params
+
+
+def _annotation(walk: Walk, value: onnx.ValueInfoProto) -> Tensor:
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise UnsupportedError(
+            f"{walk.label}: input {value.name!r} is a {(kind or 'thing').removesuffix('_type')}, "
+            "not a tensor"
+        )
+    tensor = value.type.tensor_type
+    dtype = element_type(tensor.elem_type, f"{walk.label}: input {value.name!r}")
+    if not tensor.HasField("shape"):
+        raise UnsupportedError(
+            f"{walk.label}: input {value.name!r} has no shape",
+            hint="its rank must be known: give it a shape, with names for the dims that vary",
+        )
+    dims = (walk.dimensions.dim(d, f"{value.name}_{k}") for k, d in enumerate(tensor.shape.dim))
+    return Tensor(tuple(dims), dtype)
+
+
+def _outputs(source: Source, results: list[Any]) -> dict[str, Value]:
+    """Results by name. A name that is listed twice is one result."""
+    outputs: dict[str, Value] = {}
+    for info, item in zip(source.model.graph.output, results, strict=True):
+        if not isinstance(item, Var | Constant):
+            kind = "sequence" if isinstance(item, tuple) else "optional that is absent"
+            assert not isinstance(item, Unknown)
+            raise UnsupportedError(
+                f"{source.label}: output {info.name!r} is a {kind}, not a tensor",
+                hint="give its elements as outputs of their own",
+            )
+        outputs[info.name] = item
+    return outputs

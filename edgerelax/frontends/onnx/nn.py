@@ -1,0 +1,232 @@
+"""Importers of products, convolutions and pools."""
+
+from collections.abc import Sequence
+
+from edgerelax.frontends.onnx.broadcasting import aligned, same_dims
+from edgerelax.frontends.onnx.elementwise import broadcast_call
+from edgerelax.frontends.onnx.node import Node
+from edgerelax.frontends.onnx.registry import Result, importer
+from edgerelax.ir.graph import Value
+from edgerelax.ops.windows import same_pads, transposed_pads
+from edgerelax.sym import Expr, as_expr
+
+Dims = tuple[Expr, ...]
+
+
+@importer("MatMul")
+def _matmul(node: Node) -> Result:
+    return matmul(node, node.value(0), node.value(1))
+
+
+def matmul(
+    node: Node, a: Value, b: Value, transpose_a: bool = False, transpose_b: bool = False
+) -> Value:
+    """numpy's matmul; that sizes fit is checked at run time where unproven."""
+    a, b = fitted(node, a, b, transpose_a, transpose_b)
+    return node.emit("matmul", a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+
+
+def fitted(
+    node: Node, a: Value, b: Value, transpose_a: bool = False, transpose_b: bool = False
+) -> tuple[Value, Value]:
+    """Operands of a matrix product whose inner and batch dims agree."""
+    if node.rank(a) == 0 or node.rank(b) == 0:
+        raise node.bad(f"{a.annotation} by {b.annotation}: no matrix product of scalars")
+    inner_a = -2 if transpose_a and node.rank(a) > 1 else -1
+    inner_b = -1 if transpose_b or node.rank(b) == 1 else -2
+    a, b = same_dims(node, (a, b), ((inner_a,), (inner_b,)))
+    a, b = aligned(node, a, b, skip=2)
+    return a, b
+
+
+@importer("Gemm")
+def _gemm(node: Node) -> Result:
+    a, b, c = node.value(0), node.value(1), node.input(2)
+    alpha, beta = node.attr("alpha"), node.attr("beta")
+    result = matmul(node, a, b, bool(node.attr("transA")), bool(node.attr("transB")))
+    if alpha != 1:
+        result = node.emit("mul", result, node.scalar(alpha, node.dtype(result)))
+    if c is None or beta == 0:
+        return result
+    if beta != 1:
+        c = node.emit("mul", c, node.scalar(beta, node.dtype(c)))
+    return broadcast_call(node, "add", result, c)
+
+
+# Windows
+
+
+def _strides_and_dilations(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    found = []
+    for name in ("strides", "dilations"):
+        given = tuple(node.attr(name, ())) or (1,) * rank
+        if len(given) != rank or any(g < 1 for g in given):
+            raise node.bad(f"{name} {list(given)} for {rank} spatial dims")
+        found.append(given)
+    return found[0], found[1]
+
+
+def _pads(node: Node, sizes: Dims, kernel: Dims) -> Dims:
+    """Pads, befores then afters, with auto_pad resolved."""
+    rank = len(sizes)
+    match node.attr("auto_pad", "NOTSET"):
+        case "NOTSET":
+            pads = tuple(node.attr("pads", ())) or (0,) * (2 * rank)
+            if len(pads) != 2 * rank:
+                raise node.bad(f"{len(pads)} pads for {rank} spatial dims")
+            return tuple(as_expr(p) for p in pads)
+        case "VALID":
+            return (as_expr(0),) * (2 * rank)
+        case "SAME_UPPER" | "SAME_LOWER" as mode:
+            steps = _strides_and_dilations(node, rank)
+            return same_pads(sizes, kernel, *steps, upper=mode == "SAME_UPPER")
+        case other:
+            raise node.bad(f"auto_pad {other!r}")
+
+
+def _window_attrs(node: Node, sizes: Dims, kernel: Dims) -> dict[str, object]:
+    strides, dilations = _strides_and_dilations(node, len(sizes))
+    return {"strides": strides, "dilations": dilations, "pads": _pads(node, sizes, kernel)}
+
+
+def _spatial(node: Node, x: Value) -> Dims:
+    dims = node.dims(x)
+    if len(dims) < 3:
+        raise node.bad(f"{x.annotation} has no spatial dims after batch and channels")
+    return dims[2:]
+
+
+def conv_operands(node: Node, x: Value, w: Value, group: int) -> tuple[Value, Value]:
+    """x and w whose channels agree."""
+    if group < 1:
+        raise node.bad(f"{group} groups")
+    if node.rank(x) != node.rank(w):
+        raise node.bad(f"x is {x.annotation}, w is {w.annotation}: their ranks differ")
+    kernel = node.attr("kernel_shape", None)
+    if kernel is not None:
+        w = node.with_dims(w, (*node.dims(w)[:2], *kernel))
+    channels = node.dims(w)[1] * group
+    if channels.as_int() is None and group == 1:
+        return node.with_dim(x, 1, node.dims(x)[1]), node.with_dim(w, 1, node.dims(x)[1])
+    return node.with_dim(x, 1, channels), w
+
+
+@importer("Conv")
+def _conv(node: Node) -> Result:
+    return conv(node, node.value(0), node.value(1), node.input(2))
+
+
+def conv(node: Node, x: Value, w: Value, bias: Value | None) -> Value:
+    """A convolution with the node's attributes."""
+    group = node.attr("group", 1)
+    x, w = conv_operands(node, x, w, group)
+    if bias is not None:
+        bias = node.with_dims(bias, node.dims(w)[:1])
+    attrs = _window_attrs(node, _spatial(node, x), node.dims(w)[2:])
+    return node.emit("conv", x, w, bias, group=group, **attrs)
+
+
+@importer("ConvInteger")
+def _conv_integer(node: Node) -> Result:
+    group = node.attr("group")
+    x, w = conv_operands(node, node.value(0), node.value(1), group)
+    attrs = _window_attrs(node, _spatial(node, x), node.dims(w)[2:])
+    zeros = (_scalar_or_vector(node, 2), _scalar_or_vector(node, 3))
+    return node.emit("conv_integer", x, w, *zeros, group=group, **attrs)
+
+
+def _scalar_or_vector(node: Node, k: int) -> Value | None:
+    """A zero point, one of one element as a scalar."""
+    value = node.input(k)
+    if value is None or node.dims(value) != (as_expr(1),):
+        return value
+    return node.reshape(value, ())
+
+
+@importer("ConvTranspose")
+def _conv_transpose(node: Node) -> Result:
+    x, w, bias = node.value(0), node.value(1), node.input(2)
+    group, sizes, rank = node.attr("group"), _spatial(node, x), node.rank(x) - 2
+    if node.rank(w) != node.rank(x):
+        raise node.bad(f"x is {x.annotation}, w is {w.annotation}: their ranks differ")
+    x, w = same_dims(node, (x, w), ((1,), (0,)))
+    if bias is not None:
+        bias = node.with_dims(bias, (node.dims(w)[1] * group,))
+    kernel = node.dims(w)[2:]
+    strides, dilations = _strides_and_dilations(node, rank)
+    extra = tuple(node.attr("output_padding", ())) or (0,) * rank
+    targets = _transposed_targets(node, sizes, strides)
+    if targets is None:
+        pads = _pads(node, sizes, kernel)
+    else:
+        upper = node.attr("auto_pad") == "SAME_UPPER"
+        pads = transposed_pads(sizes, kernel, strides, dilations, extra, targets, upper)
+    return node.emit(
+        "conv_transpose", x, w, bias,
+        strides=strides, dilations=dilations, pads=pads, output_padding=extra, group=group,
+    )  # fmt: skip
+
+
+def _transposed_targets(node: Node, sizes: Dims, strides: Sequence[int]) -> Dims | None:
+    """The output sizes that are asked for, if any."""
+    if node.has_attr("output_shape"):
+        return tuple(as_expr(s) for s in node.attr("output_shape"))
+    if node.attr("auto_pad").startswith("SAME"):
+        return tuple(size * stride for size, stride in zip(sizes, strides, strict=True))
+    return None
+
+
+@importer("MaxPool")
+def _max_pool(node: Node) -> Result:
+    x = node.value(0)
+    kernel, attrs = _pool_attrs(node, x)
+    column_major = bool(node.attr("storage_order", 0))
+    if not node.wants(1):
+        return node.emit("max_pool", x, kernel=kernel, **attrs)
+    return node.emit_all("max_pool", x, kernel=kernel, **attrs, indices=True)
+
+
+@importer("AveragePool")
+def _average_pool(node: Node) -> Result:
+    x = node.value(0)
+    kernel, attrs = _pool_attrs(node, x)
+    count = bool(node.attr("count_include_pad", 0))
+    return node.emit("average_pool", x, kernel=kernel, **attrs, count_include_pad=count)
+
+
+@importer("LpPool")
+def _lp_pool(node: Node) -> Result:
+    x = node.value(0)
+    kernel, attrs = _pool_attrs(node, x)
+    return node.emit("lp_pool", x, kernel=kernel, **attrs, p=node.attr("p"))
+
+
+def _pool_attrs(node: Node, x: Value) -> tuple[tuple[int, ...], dict[str, object]]:
+    sizes, kernel = _spatial(node, x), tuple(node.attr("kernel_shape"))
+    if len(kernel) != len(sizes) or any(k < 1 for k in kernel):
+        raise node.bad(f"kernel {list(kernel)} for {len(sizes)} spatial dims")
+    attrs = _window_attrs(node, sizes, tuple(as_expr(k) for k in kernel))
+    return kernel, {**attrs, "ceil_mode": bool(node.attr("ceil_mode", 0))}
+
+
+@importer("GlobalAveragePool")
+def _global_average_pool(node: Node) -> Result:
+    return _over_space(node, "reduce_mean")
+
+
+@importer("GlobalMaxPool")
+def _global_max_pool(node: Node) -> Result:
+    return _over_space(node, "reduce_max")
+
+
+def _over_space(node: Node, op: str) -> Value:
+    x = node.value(0)
+    return node.emit(op, x, axes=tuple(range(2, 2 + len(_spatial(node, x)))), keepdims=True)
+
+
+@importer("GlobalLpPool")
+def _global_lp_pool(node: Node) -> Result:
+    p = node.attr("p")
+    if p in (1, 2):
+        return _over_space(node, f"reduce_l{p}")
+    raise node.unsupported(f"p = {p}", hint="1 and 2 are supported")

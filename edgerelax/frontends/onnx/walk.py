@@ -1,0 +1,290 @@
+"""The walk over a model's graphs: scopes, functions, dispatch to importer rows, and the calls that rows emit."""
+
+from collections import ChainMap
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from edgerelax.frontends.onnx.constants import Constants
+from edgerelax.frontends.onnx.node import Node
+from edgerelax.frontends.onnx.ordering import needed_nodes, title
+from edgerelax.frontends.onnx.reading import DEFAULT_DOMAINS, opsets
+from edgerelax.frontends.onnx.registry import Handler, Item, Result, find, nearest
+from edgerelax.frontends.onnx.schema import Attributes, check_node, function_body, schema_of
+from edgerelax.frontends.onnx.symbols import Dimensions
+from edgerelax.frontends.onnx.tensors import array_of, dense
+from edgerelax.frontends.onnx.typing import type_of
+from edgerelax.ir.builder import Builder, make_call
+from edgerelax.ir.diagnostics import FormatError, Report, UnsupportedError
+from edgerelax.ir.dtypes import from_numpy
+from edgerelax.ir.graph import (
+    Constant,
+    Expression,
+    MakeShape,
+    MatchCast,
+    ReadInts,
+    Value,
+    Var,
+)
+from edgerelax.ir.op import Array
+from edgerelax.ir.types import Annotation, IntTensor, Shape, as_tensor, tensor
+from edgerelax.ops import OPS
+from edgerelax.sym import Expr, as_expr
+
+MAX_DEPTH = 64
+"""Functions and subgraphs inside each other; more is taken for endless recursion."""
+
+
+class Unknown:
+    """Stands for what an unsupported node would have given, so that the walk can go on and find the others."""
+
+
+UNKNOWN = Unknown()
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where the walk is: names in sight, operator set versions, the enclosing function call's attributes."""
+
+    names: ChainMap[str, Any]
+    opsets: dict[str, int]
+    attributes: Attributes
+    path: str
+    depth: int = 0
+
+    def inner(self, path: str = "") -> "Frame":
+        """The frame of a graph inside a node."""
+        if self.depth >= MAX_DEPTH:
+            raise FormatError(
+                f"graphs and functions nest more than {MAX_DEPTH} deep at {self.path}"
+            )
+        return replace(
+            self,
+            names=self.names.new_child(),
+            path=f"{self.path}{path}/" if path else self.path,
+            depth=self.depth + 1,
+        )
+
+
+@dataclass(slots=True)
+class Walk:
+    """One import in progress."""
+
+    builder: Builder
+    dimensions: Dimensions
+    label: str
+    folder: Path | None
+    functions: dict[tuple[str, str, str], onnx.FunctionProto] = field(default_factory=dict)
+    constants: Constants = field(default_factory=Constants)
+    problems: Report = field(default_factory=Report)
+
+    # Graphs and nodes
+
+    def graph(self, graph: onnx.GraphProto, frame: Frame) -> list[Any]:
+        """Import a graph whose inputs are in the frame already; what its outputs stand for."""
+        self._initializers(graph, frame)
+        return self.nodes(graph.node, [o.name for o in graph.output], frame)
+
+    def _initializers(self, graph: onnx.GraphProto, frame: Frame) -> None:
+        for tensor in graph.initializer:
+            frame.names[tensor.name] = self.constant(tensor.name, array_of(tensor, self.folder))
+        for sparse in graph.sparse_initializer:
+            name = sparse.values.name
+            frame.names[name] = self.constant(name, dense(sparse, self.folder))
+
+    def nodes(
+        self, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], frame: Frame
+    ) -> list[Any]:
+        """Import what the outputs need, in order."""
+        for node in needed_nodes(nodes, outputs, f"{self.label}: {frame.path or 'graph'}"):
+            self._node(node, frame)
+        return [self._look_up(name, frame, "graph output") if name else None for name in outputs]
+
+    def _look_up(self, name: str, frame: Frame, user: str) -> Any:
+        if name not in frame.names:
+            raise FormatError(
+                f"{self.label}: {user} uses {name!r}, which nothing defines before it",
+                origin=f"{self.label}: {frame.path}",
+            )
+        return frame.names[name]
+
+    def _node(self, proto: onnx.NodeProto, frame: Frame) -> None:
+        origin = f"{self.label}: {frame.path}{title(proto)}"
+        items = [self._look_up(name, frame, title(proto)) if name else None for name in proto.input]
+        try:
+            results = self._results(proto, frame, items, origin)
+        except UnsupportedError as problem:
+            self.problems.add(problem)
+            results = [UNKNOWN] * len(proto.output)
+        for name, result in zip(proto.output, results, strict=False):
+            if name:
+                frame.names[name] = result
+
+    def _results(
+        self, proto: onnx.NodeProto, frame: Frame, items: list[Any], origin: str
+    ) -> Sequence[Any]:
+        domain = "" if proto.domain in DEFAULT_DOMAINS else proto.domain
+        attributes = _attributes(proto, frame)
+        function = self.functions.get((domain, proto.op_type, proto.overload))
+        if function is None:
+            version = self._version(domain, frame, origin, proto)
+            schema = schema_of(domain, proto.op_type, version)
+            handler = find(domain, proto.op_type, version)
+            node = Node(self, frame, proto, schema, version, attributes, tuple(items), origin)
+            if schema is not None and not schema.deprecated:
+                self._check(node)
+            if handler is not None:
+                if any(isinstance(i, Unknown) for i in items):
+                    return [UNKNOWN] * len(proto.output)
+                return self._handled(handler, node)
+            function = self._standard_body(node)
+        if any(isinstance(i, Unknown) for i in items):
+            items = [UNKNOWN if isinstance(i, Unknown) else i for i in items]
+        return self._function(function, proto, attributes, frame, items)
+
+    def _version(self, domain: str, frame: Frame, origin: str, proto: onnx.NodeProto) -> int:
+        if domain not in frame.opsets:
+            raise FormatError(
+                f"{proto.op_type}: domain {domain!r} is not among the operator sets of the model",
+                origin=origin,
+            )
+        return frame.opsets[domain]
+
+    def _check(self, node: Node) -> None:
+        assert node.schema is not None
+        try:
+            check_node(node.schema, node.proto, node.attributes)
+        except FormatError as error:
+            raise FormatError(f"{node.op}: {error.message}", origin=node.origin) from None
+
+    def _handled(self, handler: Handler, node: Node) -> Sequence[Item]:
+        result: Result = handler(node)
+        return [result] if isinstance(result, Var | Constant) else result
+
+    # Functions
+
+    def _standard_body(self, node: Node) -> onnx.FunctionProto:
+        """The standard's own definition of an operator without a row."""
+        body = None
+        if node.schema is not None:
+            types = [type_of(i) for i in node.inputs]
+            body = function_body(node.schema, node.proto, node.version, types)
+        if body is None:
+            domain = node.proto.domain or "ai.onnx"
+            raise UnsupportedError(
+                f"{node.op} of {domain} {node.version} cannot be imported yet",
+                origin=node.origin,
+                hint=nearest(node.proto.domain, node.op),
+            )
+        return body
+
+    def _function(
+        self,
+        function: onnx.FunctionProto,
+        proto: onnx.NodeProto,
+        attributes: Attributes,
+        frame: Frame,
+        items: Sequence[Any],
+    ) -> list[Any]:
+        """A call of a function: its nodes here, in a scope of their own."""
+        if len(items) > len(function.input):
+            raise FormatError(
+                f"{title(proto)}: {len(items)} inputs for function {function.name}, "
+                f"which takes {len(function.input)}",
+                origin=f"{self.label}: {frame.path}",
+            )
+        defaults = {a.name: a for a in function.attribute_proto}
+        given = [*items, *[None] * (len(function.input) - len(items))]
+        inner = replace(
+            frame.inner(title(proto)),
+            names=ChainMap(dict(zip(function.input, given, strict=True))),
+            opsets={**frame.opsets, **opsets(function.opset_import)},
+            attributes={**defaults, **attributes},
+        )
+        return self.nodes(function.node, function.output[: len(proto.output)], inner)
+
+    # What nodes emit
+
+    def constant(self, name: str, data: Array) -> Constant:
+        """A constant; small integer ones are known to the host."""
+        return Constant(self.builder.names.pick(name), data, constant_annotation(data))
+
+    def call(self, node: Node, op: str, args: Sequence[Value | None], attrs: Any) -> Value:
+        """A call of one result, all of its dims known, if need be by new names."""
+        call = make_call(OPS[op], args, attrs)
+        var = self._bind(node, call)
+        if as_tensor(var.annotation) is None:
+            raise TypeError(f"{op} gives {var.annotation}, not one tensor")
+        return self._named_dims(node, var)
+
+    def call_all(
+        self, node: Node, op: str, args: Sequence[Value | None], attrs: Any
+    ) -> tuple[Value, ...]:
+        """A call of several results."""
+        var = self._bind(node, make_call(OPS[op], args, attrs))
+        return tuple(self._named_dims(node, v) for v in self.builder.fields(var))
+
+    def _bind(self, node: Node, value: Expression, annotation: Annotation | None = None) -> Var:
+        name = next((n for n in node.proto.output if n), node.op)
+        var = self.builder.emit(value, name, node.origin, annotation)
+        self.constants.producers[var] = value
+        return var
+
+    def _named_dims(self, node: Node, value: Value) -> Value:
+        tensor = as_tensor(value.annotation)
+        if tensor is None or tensor.dims is not None or tensor.rank is None:
+            return value
+        return self.builder.with_fresh_dims(value, origin=node.origin)
+
+    def match(self, node: Node, value: Value, annotation: Annotation) -> Value:
+        """Assert an annotation at run time."""
+        return self._bind(node, MatchCast(value), annotation)
+
+    def check_equal(self, node: Node, a: Expr, b: Expr) -> None:
+        """Two integers must be equal when the program runs."""
+        shape = self._bind(node, MakeShape((a,)))
+        self.match(node, shape, Shape((b,)))
+
+    def name_dims(self, node: Node, dims: Sequence[Expr]) -> tuple[Expr, ...]:
+        """New symbols for sizes that are too intricate to reason about."""
+        fresh = tuple(
+            d if d.as_int() is not None else self.builder.fresh(f"{node.proto.output[0]}_d{k}")
+            for k, d in enumerate(dims)
+        )
+        self.match(node, self._bind(node, MakeShape(tuple(dims))), Shape(fresh))
+        return fresh
+
+    def read_ints(self, node: Node, value: Value, count: int, lo: int | None) -> tuple[Expr, ...]:
+        """The elements of an integer tensor, read from the device, as new symbols."""
+        least = as_tensor(value.annotation)
+        assert least is not None and least.dtype is not None
+        bound = max(least.dtype.int_range[0], -(1 << 63) if lo is None else lo)
+        read = self._bind(node, ReadInts(value))
+        fresh = tuple(self.builder.fresh(f"{value.name}_{k}", bound) for k in range(count))
+        self.match(node, read, Shape(fresh))
+        return fresh
+
+
+def _attributes(proto: onnx.NodeProto, frame: Frame) -> dict[str, onnx.AttributeProto]:
+    """A node's attributes, those that refer to the enclosing function's resolved."""
+    found: dict[str, onnx.AttributeProto] = {}
+    for attribute in proto.attribute:
+        if not attribute.ref_attr_name:
+            found[attribute.name] = attribute
+        elif attribute.ref_attr_name in frame.attributes:
+            found[attribute.name] = frame.attributes[attribute.ref_attr_name]
+    return found
+
+
+MAX_TRACKED = 64
+
+
+def constant_annotation(data: Array) -> Annotation:
+    """What is known of a constant: of few integers, their values."""
+    dtype = from_numpy(data.dtype)
+    if dtype.kind in ("int", "uint", "bool") and data.ndim <= 1 and data.size <= MAX_TRACKED:
+        return IntTensor(tuple(as_expr(int(v)) for v in data.reshape(-1)), data.ndim, dtype)
+    return tensor(data.shape, dtype)
