@@ -1,0 +1,74 @@
+"""`edgerelax export`: a model file to an artifact folder."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from edgerelax.api import Executable, compile
+from edgerelax.cli.arguments import parse_dims
+
+
+def export(
+    model: Annotated[Path, typer.Argument(help="An ONNX file.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The artifact folder to write.")],
+    target: Annotated[str, typer.Option(help="webgpu, webgpu-software or cpu.")] = "webgpu",
+    dim: Annotated[
+        list[str] | None,
+        typer.Option(help="Size or bounds of a dim: NAME=4, NAME=1..8, NAME=1.., NAME=32..960:32."),
+    ] = None,
+    fallback: Annotated[bool, typer.Option(help="Include the CPU program.")] = True,
+    without: Annotated[list[str] | None, typer.Option(help="Leave out a pass, by name.")] = None,
+    dump: Annotated[Path | None, typer.Option(help="Write the module after every pass.")] = None,
+    verify_ir: Annotated[bool, typer.Option("--verify", help="Check after every pass.")] = False,
+    timings: Annotated[bool, typer.Option(help="Print where time goes.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a report for programs.")] = False,
+) -> None:
+    """Compile a model once, for all sizes that its symbolic dimensions allow."""
+    console = Console(stderr=True, highlight=False)
+    with console.status(f"compiling {model.name}"):
+        compiled = compile(
+            model,
+            target=target,
+            dims=parse_dims(dim or []),
+            fallback=fallback,
+            without=tuple(without or ()),
+            dump=dump,
+            verify=verify_ir,
+        )
+        compiled.save(output)
+    if as_json:
+        print(json.dumps(_report(compiled), indent=1))
+        return
+    _print(console, compiled, output)
+    if timings:
+        for name, seconds in sorted(compiled.report.seconds.items(), key=lambda s: -s[1]):
+            console.print(f"  {seconds * 1e3:8.1f} ms  {name}")
+
+
+def _report(compiled: Executable) -> dict[str, object]:
+    manifest = compiled.artifact.manifest
+    return {
+        "files": {name: info.bytes for name, info in manifest.files.items()},
+        "launches": compiled.report.launches,
+        "strategies": compiled.report.strategies,
+        "seconds": compiled.report.seconds,
+    }
+
+
+def _print(console: Console, compiled: Executable, output: Path) -> None:
+    manifest = compiled.artifact.manifest
+    weights = sum(w.bytes for w in manifest.weights)
+    rest = sum(f.bytes for n, f in manifest.files.items() if not n.startswith("weights-"))
+    console.print(f"[bold]{output}[/bold]: {weights / 1e6:.1f} MB of weights, {rest / 1e3:.0f} KB else")
+    for program in manifest.programs:
+        memory = program.memory
+        launches = compiled.report.launches[program.device]
+        if memory.planned is None:
+            planned = "memory depends on sizes: give upper bounds with --dim to plan it"
+        else:
+            planned = f"{memory.planned / 1e6:.2f} MB of activations"
+            planned += f" (without reuse {(memory.unplanned or 0) / 1e6:.2f} MB)"
+        console.print(f"  {program.device}: {launches} kernel launches, {planned}")

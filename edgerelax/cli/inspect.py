@@ -1,0 +1,78 @@
+"""`edgerelax inspect`: what an artifact holds and needs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from edgerelax.artifact.manifest import Manifest, TensorInfo
+from edgerelax.artifact.store import Artifact
+from edgerelax.codegen.disassemble import disassemble
+
+
+def inspect(
+    artifact: Annotated[Path, typer.Argument(help="An artifact folder.")],
+    program: Annotated[str, typer.Option(help="Print the VM program of a device (gpu, cpu).")] = "",
+    kernel: Annotated[str, typer.Option(help="Print the WGSL text of a kernel.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest.")] = False,
+) -> None:
+    """Show functions, signatures, kernels, the memory plan and needs."""
+    opened = Artifact.open(artifact)
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(opened.manifest), indent=1).decode())
+    elif program:
+        info = opened.manifest.program(program)
+        print(disassemble(opened.read(info.program)))
+    elif kernel:
+        _print_kernel(opened, kernel)
+    else:
+        _print(opened.manifest)
+
+
+def _print_kernel(opened: Artifact, name: str) -> None:
+    for program in opened.manifest.programs:
+        for kernel in program.gpu_kernels:
+            if kernel.name == name and program.kernels is not None:
+                print(opened.read(program.kernels)[kernel.start : kernel.end].decode())
+
+
+def _print(manifest: Manifest) -> None:
+    console = Console(highlight=False)
+    source = manifest.source
+    console.print(f"made by {manifest.producer} from {source.file or source.kind}")
+    for name, symbol in manifest.symbols.items():
+        upper = "" if symbol.hi is None else str(symbol.hi)
+        multiple = f", a multiple of {symbol.multiple_of}" if symbol.multiple_of > 1 else ""
+        console.print(f"  dim {name}: {symbol.lo}..{upper}{multiple}")
+    for function in manifest.functions:
+        console.print(f"[bold]{function.name}[/bold]")
+        for label, tensors in (("in ", function.inputs), ("out", function.outputs)):
+            for tensor in tensors:
+                console.print(f"  {label} {_signature(tensor)}", markup=False)
+    for program in manifest.programs:
+        memory = program.memory
+        console.print(f"[bold]program {program.device}[/bold]")
+        for k, slab in enumerate(memory.slabs):
+            console.print(f"  slab {k} on {slab.device}: {slab.bytes} bytes", markup=False)
+        if memory.planned is not None:
+            console.print(
+                f"  planned {memory.planned} bytes; without reuse {memory.unplanned};"
+                f" lower bound {memory.lower_bound}"
+            )
+        if program.gpu_kernels:
+            table = Table("kernel", "buffers", "scalars", box=None)
+            for kernel in program.gpu_kernels:
+                table.add_row(kernel.name, " ".join(kernel.buffers), str(kernel.scalars))
+            console.print(table)
+    total = sum(w.bytes for w in manifest.weights)
+    console.print(f"{len(manifest.weights)} weights, {total} bytes; {len(manifest.cpu_kernels)} CPU kernels")
+    needs = [f"{n} {v}" for n, v in manifest.needs.limits.items()] + manifest.needs.features
+    console.print(f"needs beyond WebGPU's defaults: {', '.join(needs) or 'nothing'}")
+
+
+def _signature(tensor: TensorInfo) -> str:
+    dims = "unknown shape" if tensor.shape is None else f"[{', '.join(map(str, tensor.shape))}]"
+    return f"{tensor.name}: {tensor.dtype}{dims}"

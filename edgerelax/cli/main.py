@@ -1,0 +1,44 @@
+"""Entry point of `edgerelax`: the commands, and one place where errors become messages."""
+
+import sys
+
+import typer
+from rich.console import Console
+
+from edgerelax.cli.export import export
+from edgerelax.cli.inspect import inspect
+from edgerelax.cli.run import run
+from edgerelax.cli.verify import verify
+from edgerelax.ir.diagnostics import EdgeRelaxError
+from edgerelax.version import VERSION
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Compile a machine-learning model once, with symbolic shapes, and run it anywhere.",
+)
+app.command()(export)
+app.command()(inspect)
+app.command()(run)
+app.command()(verify)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(VERSION)
+
+
+def main() -> None:
+    """Run the command line; a user's error is a message and exit code 1, never a traceback."""
+    try:
+        app()
+    except EdgeRelaxError as error:
+        Console(stderr=True, highlight=False).print(f"[red]error[/red] [{error.code}]", end=" ")
+        print(error, file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

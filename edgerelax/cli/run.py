@@ -1,0 +1,45 @@
+"""`edgerelax run`: run an artifact natively on arrays from files."""
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from edgerelax.api import load
+from edgerelax.cli.arguments import read_inputs
+
+
+def run(
+    artifact: Annotated[Path, typer.Argument(help="An artifact folder.")],
+    given: Annotated[
+        list[str] | None, typer.Option("--input", help="NAME=FILE.npy, or FILE.npz.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write an .npz file.")] = None,
+    device: Annotated[str, typer.Option(help="auto, wgpu or cpu.")] = "auto",
+    function: Annotated[str, typer.Option(help="The function to run.")] = "main",
+    repeat: Annotated[int, typer.Option(min=1, help="Run so many times; print the median.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print for programs.")] = False,
+) -> None:
+    """Run a compiled model here."""
+    with load(artifact, device) as session:
+        inputs = read_inputs(given or [])
+        times: list[float] = []
+        for _ in range(repeat):
+            start = time.perf_counter()
+            outputs = session.run(inputs, function)
+            times.append(time.perf_counter() - start)
+        where = session.device_name
+    milliseconds = float(np.median(times)) * 1e3
+    if output is not None:
+        np.savez(output, allow_pickle=False, **outputs)
+    if as_json:
+        shapes = {n: {"dtype": str(a.dtype), "shape": a.shape} for n, a in outputs.items()}
+        print(json.dumps({"device": where, "milliseconds": milliseconds, "outputs": shapes}))
+        return
+    for name, array in outputs.items():
+        text = np.array2string(array, threshold=20, edgeitems=3)
+        print(f"{name}: {array.dtype}{list(array.shape)}\n{text}")
+    print(f"{milliseconds:.2f} ms on {where}")

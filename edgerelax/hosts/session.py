@@ -1,0 +1,192 @@
+"""A loaded model on some host: checks arguments, drives the VM, fetches results.
+
+Calls on one session are queued (a lock), never globally; a failed call leaves the session as it was.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from edgerelax.artifact.manifest import FunctionInfo, ProgramInfo, TensorInfo
+from edgerelax.artifact.store import Artifact
+from edgerelax.hosts.vm import CPU, DONE, GPU, NEED_READ, Result, Vm, VmModel
+from edgerelax.ir.diagnostics import InputError
+from edgerelax.ir.dtypes import DTYPES, DType
+
+Array = npt.NDArray[Any]
+
+
+class Device(Protocol):
+    """What executes the VM's commands and holds the device's memory."""
+
+    name: str
+
+    def set_input(self, k: int, data: Array) -> bool:
+        """Put an input's bytes on the device; True if recorded lists must be forgotten."""
+
+    def execute(self, model: VmModel) -> None:
+        """Execute the commands of the last step, reads into VM memory included."""
+
+    def fetch(self, results: Sequence[Result]) -> list[bytes]:
+        """Bytes of results that lie on the device."""
+
+    def stats(self) -> dict[str, int]:
+        """What the device made and launched since it was opened."""
+
+    def close(self) -> None:
+        """Free all device memory."""
+
+
+class Session:
+    """A model ready to run. `close` frees everything; a closed session refuses to run."""
+
+    def __init__(self, artifact: Artifact, program: ProgramInfo, device: Device | None) -> None:
+        self.artifact = artifact
+        self.device_name = "cpu" if device is None else device.name
+        self.functions: dict[str, FunctionInfo] = {f.name: f for f in artifact.manifest.functions}
+        self._device = device
+        self._lock = threading.Lock()
+        self._vm = Vm()
+        self._model: VmModel | None = self._vm.open(artifact.read(program.program))
+        self._load_cpu_side(self._model, program)
+
+    def _load_cpu_side(self, model: VmModel, program: ProgramInfo) -> None:
+        manifest = self.artifact.manifest
+        if manifest.cpu_kernels_file is not None:
+            wasm = self.artifact.read(manifest.cpu_kernels_file)
+            model.load_kernels(wasm, len(manifest.cpu_kernels))
+        for k in program.weights_on_cpu:
+            model.set_weight(k, self.artifact.weight(k))
+
+    def run(self, inputs: Mapping[str, Any], function: str = "main") -> dict[str, Array]:
+        """Run a function on arrays by input name; gives arrays by output name.
+
+        Raises InputError for a wrong name, dtype, rank or size, and says which.
+        """
+        info = self.functions.get(function)
+        if info is None:
+            raise InputError(f"no function {function!r}; known: {', '.join(self.functions)}")
+        arrays = _check_inputs(info, inputs)
+        with self._lock:
+            if self._model is None:
+                raise InputError("the session is closed")
+            return self._run(self._model, info, arrays)
+
+    def _run(self, model: VmModel, info: FunctionInfo, arrays: list[Array]) -> dict[str, Array]:
+        number = list(self.functions).index(info.name)
+        try:
+            self._give_inputs(model, number, info, arrays)
+            status = model.run(number)
+            while True:
+                if self._device is not None:
+                    self._device.execute(model)
+                if status == DONE:
+                    break
+                assert self._device is not None or status != NEED_READ
+                status = model.resume()
+            return self._results(model, info)
+        except BaseException:
+            model.cancel()
+            raise
+
+    def _give_inputs(
+        self, model: VmModel, number: int, info: FunctionInfo, arrays: list[Array]
+    ) -> None:
+        stale = False
+        for k, (spec, array) in enumerate(zip(info.inputs, arrays, strict=True)):
+            dtype = DTYPES[spec.dtype]
+            places = model.input_places(number, k)
+            if places & CPU or self._device is None:
+                model.set_input(k, array, dtype)
+            else:
+                model.describe_input(k, dtype, array.shape, -(-array.nbytes // 4) * 4)
+            if places & GPU and self._device is not None:
+                stale |= self._device.set_input(k, array)
+        if stale:
+            model.cancel()
+
+    def _results(self, model: VmModel, info: FunctionInfo) -> dict[str, Array]:
+        results = [model.result(k) for k in range(len(info.outputs))]
+        remote = [r for r in results if r.device != "cpu"]
+        fetched = iter(self._device.fetch(remote) if self._device is not None and remote else ())
+        out: dict[str, Array] = {}
+        for spec, result in zip(info.outputs, results, strict=True):
+            if result.device == "cpu":
+                out[spec.name] = model.fetch(result)
+            else:
+                out[spec.name] = _from_bytes(next(fetched), result.dtype, result.dims)
+        return out
+
+    def stats(self) -> dict[str, int]:
+        """Counters of the VM and the device, since loading."""
+        with self._lock:
+            own = {} if self._model is None else self._model.stats()
+            return own | ({} if self._device is None else self._device.stats())
+
+    def close(self) -> None:
+        """Free everything; safe to call twice."""
+        with self._lock:
+            if self._model is not None:
+                self._model.close()
+                self._model = None
+                if self._device is not None:
+                    self._device.close()
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _check_inputs(info: FunctionInfo, inputs: Mapping[str, Any]) -> list[Array]:
+    """Arrays in the order of the signature. Sizes are checked by the program itself."""
+    known = [spec.name for spec in info.inputs]
+    unknown = [name for name in inputs if name not in known]
+    missing = [name for name in known if name not in inputs]
+    if unknown or missing:
+        wrong = [f"unknown input {n!r}" for n in unknown] + [f"missing {n!r}" for n in missing]
+        raise InputError(
+            f"{info.name}: {', '.join(wrong)}", hint=f"its inputs are {', '.join(known)}"
+        )
+    return [_check_input(spec, inputs[spec.name]) for spec in info.inputs]
+
+
+def _check_input(spec: TensorInfo, value: Any) -> Array:
+    wanted = DTYPES[spec.dtype]
+    array = value if isinstance(value, np.ndarray) else _from_python(value, wanted)
+    shape = "" if spec.shape is None else f"[{', '.join(map(str, spec.shape))}]"
+    if array.dtype != wanted.numpy:
+        raise InputError(
+            f"input '{spec.name}': dtype {array.dtype}, expected {wanted.numpy} ({spec.dtype}{shape})",
+            hint=f"convert it with .astype({wanted.numpy.name!r})",
+        )
+    if spec.shape is not None and array.ndim != len(spec.shape):
+        raise InputError(
+            f"input '{spec.name}': rank {array.ndim} (shape {array.shape}), "
+            f"expected rank {len(spec.shape)} ({spec.dtype}{shape})"
+        )
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def _from_python(value: Any, wanted: DType) -> Array:
+    """Python numbers and lists take the input's dtype where nothing is lost by it."""
+    array = np.asarray(value)
+    if array.dtype == object:
+        raise InputError(f"{type(value).__name__} is no array of numbers")
+    if wanted.is_float and array.dtype.kind in "fiu":
+        return array.astype(wanted.numpy)
+    if wanted.is_integer and array.dtype.kind in "iu":
+        low, high = wanted.int_range
+        if array.size and (int(array.min()) < low or int(array.max()) > high):
+            raise InputError(f"a number is outside the range of {wanted}")
+        return array.astype(wanted.numpy)
+    return array
+
+
+def _from_bytes(data: bytes, dtype: DType, dims: Sequence[int]) -> Array:
+    size = int(np.prod(dims, dtype=np.int64)) * dtype.numpy.itemsize
+    return np.frombuffer(bytearray(data[:size]), dtype.numpy).reshape(tuple(dims))
