@@ -1,0 +1,1 @@
+"""The virtual machine: C sources, the instruction table and the prebuilt `vm.wasm`."""
