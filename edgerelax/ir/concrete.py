@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgerelax.ir.diagnostics import ShapeError
-from edgerelax.sym import Axis, Expr, Opaque, Symbol, emit, unify
+from edgerelax.sym import Atom, Axis, Expr, ExprLike, Opaque, Symbol, emit, unify
 
 Ints = npt.NDArray[np.int64]
 Shaped = tuple[str, tuple[Expr, ...], tuple[int, ...]]
@@ -42,7 +42,9 @@ def bind_dims(
         atom = dim.atom
         if isinstance(atom, Symbol):
             env.setdefault(atom, size)
-    open_pairs = [(d.subs(dict(env)), s) for _, _, d, s in places if not d.symbols() <= env.keys()]
+    found_so_far: dict[Atom, ExprLike] = {s: n for s, n in env.items()}
+    unsolved = [(d, n) for _, _, d, n in places if not d.symbols() <= env.keys()]
+    open_pairs = [(d.subs(found_so_far), n) for d, n in unsolved]
     for symbol, found in unify(open_pairs).bindings.items():
         value = found.as_int()
         if value is not None:
