@@ -5,6 +5,7 @@ what it loads; `decode` checks only what it needs to read on.
 """
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -92,21 +93,24 @@ class Program:
     regions: int
 
 
+def _flat(operand: Operand) -> Iterator[int]:
+    if isinstance(operand, int):
+        yield operand
+        return
+    for part in operand:
+        yield from _flat(part)
+
+
 def _operand_words(kind: str, operand: Operand, starts: tuple[int, ...]) -> list[int]:
     match kind, operand:
         case "label", int():
             return [starts[operand]]
         case "i64", int():
             return [operand & 0xFFFFFFFF, operand >> 32 & 0xFFFFFFFF]
-        case "bindings", tuple():
-            return [len(operand), *(word for place in operand for word in place)]  # type: ignore[union-attr]
-        case "binding", tuple():
-            return list(operand)  # type: ignore[arg-type]
-        case (("regs" | "dsts"), tuple()):
-            return [len(operand), *operand]  # type: ignore[list-item]
-        case _, int():
-            return [operand]
-    raise TypeError(f"{kind} operand {operand!r}")
+        case (("bindings" | "regs" | "dsts"), tuple()):
+            return [len(operand), *_flat(operand)]
+        case _:
+            return list(_flat(operand))
 
 
 def _instruction_words(instruction: Instruction, starts: tuple[int, ...]) -> list[int]:
@@ -261,9 +265,10 @@ def _decode_code(words: tuple[int, ...]) -> tuple[Instruction, ...]:
     def number(kind: str, operand: Operand) -> Operand:
         if kind != "label":
             return operand
-        if operand not in numbers:
+        target = numbers.get(operand) if isinstance(operand, int) else None
+        if target is None:
             raise FormatError(f"program: a jump to word {operand}, which begins no instruction")
-        return numbers[operand]  # type: ignore[index]
+        return target
 
     return tuple(
         Instruction(name, tuple(map(number, isa.OPCODES[name].operands, operands)))

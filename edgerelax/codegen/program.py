@@ -190,7 +190,8 @@ class FunctionBuilder:
         self.results = results
         self.places = [0] * len(self.inputs)
         self.callees: list[FunctionBuilder] = []
-        self._names = [program.string(spec.name) for spec in (*self.inputs, *self.outputs)]
+        self._input_names = [program.string(spec.name) for spec in self.inputs]
+        self._output_names = [program.string(spec.name) for spec in self.outputs]
         self._registers = parameters
         self._constants: dict[int, Reg] = {}
         self._code: list[tuple[str, tuple[Operand | Label, ...]]] = []
@@ -365,7 +366,6 @@ class FunctionBuilder:
         code += tuple(
             Instruction(name, tuple(map(resolve, operands))) for name, operands in self._code
         )
-        input_names = self._names[: len(self.inputs)]
         inputs = tuple(
             Input(
                 name,
@@ -373,11 +373,11 @@ class FunctionBuilder:
                 isa.ANY_RANK if spec.rank is None else spec.rank,
                 places,
             )
-            for name, spec, places in zip(input_names, self.inputs, self.places, strict=True)
+            for name, spec, places in zip(self._input_names, self.inputs, self.places, strict=True)
         )
         outputs = tuple(
             Output(name, isa.DTYPE_NUMBER[spec.dtype.name])
-            for name, spec in zip(self._names[len(self.inputs) :], self.outputs, strict=True)
+            for name, spec in zip(self._output_names, self.outputs, strict=True)
         )
         return Function(
             self.name, len(self.parameters), self.results, self._registers, inputs, outputs, code
