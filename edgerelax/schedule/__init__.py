@@ -1,0 +1,1 @@
+"""Schedules: loop functions to kernels of one device."""

@@ -1,0 +1,75 @@
+"""The roofline by which strategies are compared: bytes, operations, parallelism, launches.
+
+Symbols stand for a representative value: 256, kept within their bounds. Rough by design; only the
+order of the results matters, and it is the same on every run.
+"""
+
+from dataclasses import dataclass
+
+from edgerelax.ir.loop import Stage
+from edgerelax.ir.scalar import Op, walk
+from edgerelax.schedule.target import Target
+from edgerelax.sym import Expr, Symbol
+
+_TYPICAL = 256
+_SLOW = frozenset(("exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "sqrt", "div"))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What running a stage takes, all loads counted as if nothing was cached."""
+
+    points: float
+    steps: float
+    bytes: float
+    flops: float
+
+
+def typical(expr: Expr) -> float:
+    """The value of a size expression for representative symbols."""
+    return float(max(0, expr.eval({s: _typical_symbol(s) for s in expr.symbols()})))
+
+
+def _typical_symbol(symbol: Symbol) -> int:
+    value = _TYPICAL
+    if symbol.hi is not None:
+        value = min(value, symbol.hi)
+    multiple = symbol.multiple_of
+    return max(symbol.lo, value // multiple * multiple)
+
+
+def work(stage: Stage) -> Work:
+    """Operations and bytes of one stage."""
+    points, steps = 1.0, 1.0
+    for axis in stage.axes:
+        points *= typical(axis.extent)
+    for axis in stage.reduce:
+        steps *= typical(axis.extent)
+    ops = 1.0
+    for node in walk(stage.body):
+        if isinstance(node, Op):
+            ops += 8.0 if node.fn in _SLOW else 1.0
+    moved = 0.0
+    for buffer in stage.reads():
+        size = 1.0
+        for dim in buffer.dims:
+            size *= typical(dim)
+        moved += size * buffer.dtype.bytes
+    moved += points * stage.out.dtype.bytes
+    return Work(points, steps, moved, ops * points * steps)
+
+
+def roofline(total: Work, target: Target, *, threads: float, reuse: float) -> float:
+    """Seconds: the slower of memory and arithmetic, over how well `threads` fill the device.
+
+    `reuse` is how many operations each loaded value serves in registers or shared memory.
+    """
+    loads = total.flops * 4.0 / max(reuse, 1.0)
+    cached = 8.0 * target.bytes_per_second
+    seconds = max(
+        total.bytes / target.bytes_per_second,
+        loads / cached,
+        total.flops / target.flops_per_second,
+    )
+    filled = min(1.0, max(threads, 1.0) / target.parallel_threads)
+    return seconds / filled + target.launch_seconds

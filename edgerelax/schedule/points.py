@@ -1,0 +1,229 @@
+"""The points of a stage: merged axes, decomposition of a linear index, and computing one point.
+
+`coalesce` merges adjacent axes that every index uses as one, so that most maps have rank 1 or 2.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from edgerelax.ir.kernel import KExpr, i32, kop
+from edgerelax.ir.loop import Stage
+from edgerelax.ir.scalar import (
+    Acc,
+    Const,
+    Scalar,
+    Select,
+    Value,
+    gathers,
+    own_exprs,
+    walk,
+)
+from edgerelax.schedule.index import flat_index, is_one, stride_of
+from edgerelax.schedule.reduce import (
+    VECTOR_COMBINERS,
+    Reduction,
+    begin,
+    convert,
+    identity,
+    splat,
+)
+from edgerelax.schedule.scalars import Scalars, has_vectors
+from edgerelax.schedule.writer import Writer
+from edgerelax.sym import Atom, Axis, Expr, ExprLike, as_expr, prove_eq
+
+
+def store_flat(stage: Stage) -> Expr:
+    """Where a point is stored, as a flat element index."""
+    return flat_index(stage.out, stage.store_index)
+
+
+def count(axes: Sequence[Axis]) -> Expr:
+    """How many points the axes span."""
+    total = as_expr(1)
+    for axis in axes:
+        total = total * axis.extent
+    return total
+
+
+def linear(axes: Sequence[Axis]) -> Expr:
+    """The row-major number of a point."""
+    at = as_expr(0)
+    for axis in axes:
+        at = at * axis.extent + axis
+    return at
+
+
+def used_exprs(stage: Stage) -> Iterator[Expr]:
+    """Every integer that the kernel of a stage will compute from its axes."""
+    todo = list(stage.scalars())
+    for expr in stage.store_index:
+        todo.extend(gathers(expr))
+    yield store_flat(stage)
+    seen: set[Scalar] = set()
+    while todo:
+        for node in walk(todo.pop()):
+            if node in seen:
+                continue
+            seen.add(node)
+            for expr in own_exprs(node):
+                todo.extend(gathers(expr))
+            match node:
+                case Value():
+                    yield node.expr
+                case _ if own_exprs(node):
+                    yield flat_index(node.buffer, node.index)  # type: ignore[attr-defined]
+
+
+def substitute_stage(stage: Stage, swaps: dict[Atom, ExprLike]) -> Stage:
+    """Replace axes in everything a stage computes; its axis lists stay."""
+
+    def scalar(s: Scalar | None) -> Scalar | None:
+        return None if s is None else s.subs(swaps)
+
+    return replace(
+        stage,
+        body=stage.body.subs(swaps),
+        init=scalar(stage.init),
+        where=scalar(stage.where),
+        epilogue=scalar(stage.epilogue),
+        index=tuple(e.subs(swaps) for e in stage.store_index),
+    )
+
+
+def coalesce(stage: Stage) -> Stage:
+    """Drop axes of extent 1 and merge neighbours that are always used as one."""
+    spatial, stage = _coalesce(stage, stage.axes)
+    reduce, stage = _coalesce(stage, stage.reduce)
+    return replace(stage, axes=spatial, reduce=reduce)
+
+
+def _coalesce(stage: Stage, axes: tuple[Axis, ...]) -> tuple[tuple[Axis, ...], Stage]:
+    ones: dict[Atom, ExprLike] = {a: 0 for a in axes if prove_eq(a.extent, 1)}
+    if ones:
+        stage = substitute_stage(stage, ones)
+    kept = [a for a in axes if a not in ones]
+    k = len(kept) - 2
+    while k >= 0:
+        merged = _merge(stage, kept[k], kept[k + 1])
+        if merged is not None:
+            stage, kept[k : k + 2] = merged[1], [merged[0]]
+        k -= 1
+    return tuple(kept), stage
+
+
+def _merge(stage: Stage, outer: Axis, inner: Axis) -> tuple[Axis, Stage] | None:
+    """One axis for two, if their quotient and remainder are needed nowhere."""
+    both = Axis(f"{outer.name}{inner.name}", outer.extent * inner.extent)
+    quotient = as_expr(both) // inner.extent
+    swaps: dict[Atom, ExprLike] = {outer: quotient, inner: both - quotient * inner.extent}
+    divisions = quotient.atoms() - {both}
+    merged = substitute_stage(stage, swaps)
+    if any(divisions & expr.atoms() for expr in used_exprs(merged)):
+        return None
+    return both, merged
+
+
+def decompose(w: Writer, number: KExpr, extents: Sequence[Expr]) -> list[KExpr]:
+    """The coordinates of a linear index, outermost first."""
+    coordinates: list[KExpr] = []
+    rest = number
+    for k, extent in reversed(list(enumerate(extents))):
+        if all(prove_eq(e, 1) for e in extents[:k]):
+            zeros: list[KExpr] = [i32(0)] * k
+            return [*zeros, rest, *coordinates[::-1]]
+        size = w.params.scalar(extent)
+        quotient = w.let("q", kop("index_div", rest, size))
+        coordinates.append(w.let("c", kop("sub", rest, kop("mul", quotient, size))))
+        rest = quotient
+    return []
+
+
+def guards_store(stage: Stage, s: Scalars) -> Scalar | None:
+    """The stage's predicate, if it decides on storing."""
+    if stage.where is None or s.axes(stage.where) & set(stage.reduce):
+        return None
+    return stage.where
+
+
+def guards_step(stage: Stage, s: Scalars) -> Scalar | None:
+    """The stage's predicate, if it decides on steps of the reduction."""
+    return stage.where if guards_store(stage, s) is None else None
+
+
+def reduce_serially(w: Writer, s: Scalars, stage: Stage) -> None:
+    """Run the reduction of one point (or of four) in nested loops and hold its result as `Acc`."""
+    assert stage.combiner is not None
+    body, guard = stage.body, guards_step(stage, s)
+    varying = any(s.varies(t) for t in (body, guard, stage.init) if t is not None)
+    if guard is not None and varying:
+        nothing = identity(stage.combiner, body.dtype)
+        body, guard = Select(guard, body, Const(nothing.value, body.dtype)), None
+    init = None if stage.init is None else s.value(stage.init)
+    state = begin(w, stage.combiner, body.dtype, lanes=4 if varying else 1, init=init)
+    place = linear(stage.reduce)
+
+    def step() -> None:
+        value = s.value(body)
+        needs_place = stage.combiner not in VECTOR_COMBINERS
+        state.step(w, value, s.index.value(place) if needs_place else None)
+
+    def nest(axes: tuple[Axis, ...]) -> None:
+        if axes:
+            stop = w.params.scalar(axes[0].extent)
+            with w.loop("k", i32(0), stop) as k:
+                w.bind(axes[0], k)
+                nest(axes[1:])
+        elif guard is not None:
+            with w.when(s.value(guard)):
+                step()
+        else:
+            step()
+
+    nest(stage.reduce)
+    hold_result(s, stage, state)
+
+
+def hold_result(s: Scalars, stage: Stage, state: Reduction) -> None:
+    """Make the reduced value known to the epilogue."""
+    for node in walk(stage.result):
+        if isinstance(node, Acc):
+            s.hold(node, state.component(node.component, node.type))
+
+
+def can_be_vector(stage: Stage, s: Scalars, axis: Axis) -> bool:
+    """Whether four neighbours along an axis can be computed and stored as a vector."""
+    guard = guards_store(stage, s)
+    return (
+        has_vectors(stage.out.dtype)
+        and is_one(stride_of(store_flat(stage), axis))
+        and (guard is None or axis not in s.axes(guard))
+        and (stage.combiner is None or stage.combiner in VECTOR_COMBINERS)
+        and has_vectors(stage.body.dtype)
+    )
+
+
+def compute_point(w: Writer, s: Scalars, stage: Stage) -> KExpr:
+    """The value to store at the bound point: a vector if an axis is bound to lanes."""
+    if stage.combiner is not None:
+        reduce_serially(w, s, stage)
+    return s.value(stage.result)
+
+
+def write_point(w: Writer, s: Scalars, stage: Stage, *, vector: bool) -> None:
+    """Compute and store the bound point, or the bound four."""
+    flat = store_flat(stage)
+
+    def write() -> None:
+        value = convert(compute_point(w, s, stage), stage.out.dtype)
+        if vector:
+            first, aligned = s.index.in_lane(flat, 0), s.index.is_aligned(flat)
+            w.store(stage.out, s.index.value(first), splat(value, 4), aligned=aligned)
+        else:
+            w.store(stage.out, s.index.value(flat), value)
+
+    guard = guards_store(stage, s)
+    if guard is None:
+        write()
+    else:
+        with w.when(s.value(guard)):
+            write()

@@ -1,0 +1,400 @@
+"""Scalar trees as kernel expressions: the step that every strategy shares.
+
+Axes are bound in the writer, to one value or to four (`Lanes`). A tree that does not vary over a
+four-valued axis becomes a scalar; one that does becomes a 4-lane vector: its loads are 4-lane
+loads where they are contiguous, else four scalar loads. What has no vector form (64-bit types,
+choices between loads that differ from lane to lane) is computed lane by lane and gathered.
+
+Every node is computed once per block it is needed in, and in the outermost loop that allows it.
+Loads that are not provably in range stay inside the branch that guards them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from edgerelax.ir.dtypes import I32, I64, DType
+from edgerelax.ir.kernel import KConst, KExpr, KLane, KLoad, KSelect, KVec, i32, kop
+from edgerelax.ir.scalar import (
+    PREDICATES,
+    Acc,
+    Buffer,
+    Cast,
+    Const,
+    Load,
+    Op,
+    Scalar,
+    Select,
+    Value,
+    gathers,
+    own_exprs,
+    rewrite,
+    substitute,
+)
+from edgerelax.schedule.index import Indexer, flat_index, in_bounds, is_one
+from edgerelax.schedule.reduce import Quad, convert, lanes_of, splat
+from edgerelax.schedule.writer import Cell, Lanes, Writer
+from edgerelax.sym import Atom, Axis, Expr, ExprLike, as_expr
+
+_MAX_HEIGHT = 16  # of an expression that stands unnamed in the text
+_MAX_ARM = 12  # operations worth computing on both sides of a choice rather than to branch
+_COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+
+
+@dataclass(frozen=True, eq=False)
+class Held(Scalar):
+    """A value that a register holds: the result of an earlier stage of the same kernel."""
+
+    name: str
+    type: DType
+
+    @property
+    def dtype(self) -> DType:
+        return self.type
+
+
+@dataclass(frozen=True, eq=False)
+class LaneOf(Scalar):
+    """One lane of a held vector."""
+
+    vector: Scalar
+    lane: int
+
+    @property
+    def dtype(self) -> DType:
+        return self.vector.dtype
+
+
+def has_vectors(dtype: DType) -> bool:
+    """Whether four of them are one vector."""
+    return dtype.bits <= 32
+
+
+def strict_nodes(root: Scalar) -> Iterator[Scalar]:
+    """What evaluating the tree always computes, operands first; arms of choices left out."""
+    seen: set[Scalar] = set()
+    todo: list[tuple[Scalar, bool]] = [(root, False)]
+    while todo:
+        node, ready = todo.pop()
+        if ready:
+            yield node
+        elif node not in seen:
+            seen.add(node)
+            todo.append((node, True))
+            args = (node.cond,) if isinstance(node, Select) else node.args
+            todo.extend((a, False) for a in reversed(args))
+
+
+class Scalars:
+    """Computes scalar trees inside one kernel."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.w = writer
+        self.index = Indexer(writer, self._gather)
+        self._axes: dict[Scalar, frozenset[Axis]] = {}
+        self._held: dict[Scalar, frozenset[Scalar]] = {}
+        self._safe: dict[Scalar, bool] = {}
+
+    # what callers use
+
+    def hold(self, leaf: Acc | Held, value: KExpr) -> None:
+        """Say what a leaf stands for, in the open block."""
+        self.w.blocks[-1].memo[leaf] = Cell(value, self.w.depth)
+
+    def value(self, root: Scalar) -> KExpr:
+        """The tree's value: a vector if it varies over lanes. Not for varying 64-bit trees."""
+        found = self.w.find(root)
+        if found is not None:
+            return found.expr
+        order, uses = self._plan(root)
+        for node in order:
+            self._compute(node, uses[node])
+        cell = self.w.find(root)
+        assert cell is not None
+        return cell.expr
+
+    def parts(self, root: Scalar) -> Quad:
+        """The tree's value in each of the four lanes."""
+        if not self.varies(root):
+            one = self.value(root)
+            return one, one, one, one
+        if has_vectors(root.dtype) and not self._lane_by_lane(root):
+            vector = self.w.let("v", self.value(root))
+            return lanes_of(vector)
+        a, b, c, d = (self.value(self.in_lane(root, k)) for k in range(4))
+        return a, b, c, d
+
+    def varies(self, node: Scalar) -> bool:
+        """Whether the value differs from lane to lane."""
+        if any(isinstance(self.w.lookup(a)[0], Lanes) for a in self.axes(node)):
+            return True
+        return any(self._held_vector(leaf) for leaf in self.held(node))
+
+    def in_lane(self, node: Scalar, lane: int) -> Scalar:
+        """The same tree for one lane."""
+        swaps: dict[Atom, ExprLike] = {}
+        for axis in self.axes(node):
+            bound = self.w.lookup(axis)[0]
+            if isinstance(bound, Lanes):
+                swaps[axis] = bound.clones[lane]
+
+        def leaf(n: Scalar) -> Scalar | None:
+            if isinstance(n, Acc | Held) and self._held_vector(n):
+                return LaneOf(n, lane)
+            return None
+
+        return rewrite(substitute(node, swaps) if swaps else node, leaf)
+
+    def axes(self, node: Scalar) -> frozenset[Axis]:
+        """Every axis it depends on, those inside gathers included."""
+        self._traits(node)
+        return self._axes[node]
+
+    def held(self, node: Scalar) -> frozenset[Scalar]:
+        """The held leaves it depends on."""
+        self._traits(node)
+        return self._held[node]
+
+    # analysis
+
+    def _traits(self, root: Scalar) -> None:
+        todo: list[tuple[Scalar, bool]] = [(root, False)]
+        while todo:
+            node, ready = todo.pop()
+            if node in self._axes:
+                continue
+            inner = [*node.args, *(g for e in own_exprs(node) for g in gathers(e))]
+            if not ready:
+                todo.append((node, True))
+                todo.extend((n, False) for n in inner)
+                continue
+            axes = [e.axes() for e in own_exprs(node)]
+            self._axes[node] = frozenset().union(*axes, *(self._axes[n] for n in inner))
+            held = frozenset((node,)) if isinstance(node, Acc | Held) else frozenset()
+            self._held[node] = held.union(*(self._held[n] for n in inner))
+
+    def _held_vector(self, leaf: Scalar) -> bool:
+        cell = self.w.find(leaf)
+        return cell is not None and cell.expr.lanes > 1
+
+    def _plan(self, root: Scalar) -> tuple[list[Scalar], dict[Scalar, int]]:
+        """The nodes to compute, in order, and how often each is used."""
+        order: list[Scalar] = []
+        uses: dict[Scalar, int] = {root: 1}
+        seen: set[Scalar] = set()
+        todo: list[tuple[Scalar, bool]] = [(root, False)]
+        while todo:
+            node, ready = todo.pop()
+            if ready:
+                order.append(node)
+                continue
+            if node in seen or self.w.find(node) is not None:
+                continue
+            seen.add(node)
+            todo.append((node, True))
+            args = self._operands(node)
+            for arg in args:
+                uses[arg] = uses.get(arg, 0) + 1
+            todo.extend((a, False) for a in reversed(args))
+        return order, uses
+
+    def _operands(self, node: Scalar) -> tuple[Scalar, ...]:
+        """What must be computed before the node, by `_plan`'s walk."""
+        if _is_index_comparison(node) or (isinstance(node, Cast) and isinstance(node.arg, Value)):
+            return ()
+        if self.varies(node) and self._lane_by_lane(node):
+            return ()
+        return (node.cond,) if isinstance(node, Select) else node.args
+
+    def _lane_by_lane(self, node: Scalar) -> bool:
+        """Whether a varying node has no vector form."""
+        if _is_index_comparison(node) or (isinstance(node, Cast) and isinstance(node.arg, Value)):
+            return not has_vectors(node.dtype)
+        wide = (node, *node.args)
+        if any(not has_vectors(n.dtype) and self.varies(n) for n in wide):
+            return True
+        if isinstance(node, Select) and self.varies(node.cond):
+            return not (self.is_safe(node.then) and self.is_safe(node.other))
+        return False
+
+    def is_safe(self, root: Scalar) -> bool:
+        """Whether it may be computed where it is not asked for: all its loads are in range."""
+        known = self._safe.get(root)
+        if known is None:
+            known = all(self._safe_here(n) for n in strict_nodes(root))
+            self._safe[root] = known
+        return known
+
+    def _safe_here(self, node: Scalar) -> bool:
+        if isinstance(node, Load) and not in_bounds(node):
+            return False
+        return all(self.is_safe(g) for e in own_exprs(node) for g in gathers(e))
+
+    # computing
+
+    def _done(self, node: Scalar, expr: KExpr, depth: int, uses: int, stem: str = "t") -> None:
+        """Remember a value, under a name if it is used again or belongs to an outer block."""
+        place = self.w.placement(depth)
+        height = 1 + max((c.height for a in node.args if (c := self.w.find(a))), default=0)
+        if uses > 1 or place < self.w.depth or height > _MAX_HEIGHT or isinstance(node, Load):
+            expr = self.w.let(stem, expr, place)
+            height = 0
+        self.w.blocks[place].memo[node] = Cell(expr, place, height)
+
+    def _arg(self, node: Scalar) -> Cell:
+        cell = self.w.find(node)
+        assert cell is not None, f"{node} has not been computed"
+        return cell
+
+    def _compute(self, node: Scalar, uses: int) -> None:
+        if self.w.find(node) is not None:
+            return
+        if self.varies(node) and self._lane_by_lane(node):
+            lanes = self.parts(node)
+            self._done(node, KVec(node.dtype, 4, lanes), self.w.depth, uses + 1)
+            return
+        match node:
+            case Const():
+                self._done(node, KConst(node.type, 1, node.value), 0, 1)
+            case Value():
+                index, depth = self._vector_index(node.expr)
+                self._done(node, convert(index, node.type), depth, uses)
+            case Load():
+                self._load(node)
+            case Cast(arg=Value() as arg):
+                index, depth = self._vector_index(arg.expr)
+                self._done(node, convert(index, node.type), depth, uses)
+            case Cast():
+                arg_cell = self._arg(node.arg)
+                self._done(node, convert(arg_cell.expr, node.type), arg_cell.depth, uses)
+            case Op():
+                self._op(node, uses)
+            case Select():
+                self._select(node, uses)
+            case LaneOf():
+                cell = self._arg(node.vector)
+                self._done(node, KLane(node.dtype, 1, cell.expr, node.lane), cell.depth, 1)
+            case _:
+                raise TypeError(f"no value is known for {node}")
+
+    def _op(self, node: Op, uses: int) -> None:
+        if _is_index_comparison(node):
+            sides = [self._vector_index(_index_of(a)) for a in node.operands]
+            depth = max(d for _, d in sides)
+            self._done(node, kop(node.fn, *(e for e, _ in sides)), depth, uses)
+            return
+        cells = [self._arg(a) for a in node.operands]
+        depth = max(c.depth for c in cells)
+        self._done(node, kop(node.fn, *(c.expr for c in cells)), depth, uses)
+
+    def _vector_index(self, expr: Expr) -> tuple[KExpr, int]:
+        """An index expression as an i32 value, of four lanes if it varies."""
+        if not self.index.lane_axes(expr):
+            return self.index.cell(expr)
+        stride = self.index.lane_stride(expr)
+        step = None if stride is None else stride.as_int()
+        if step is not None:
+            base, depth = self.index.cell(self.index.in_lane(expr, 0))
+            steps = tuple(i32(k * step) for k in range(4))
+            return kop("add", splat(base, 4), KVec(I32, 4, steps)), depth
+        cells = [self.index.cell(self.index.in_lane(expr, k)) for k in range(4)]
+        return KVec(I32, 4, tuple(e for e, _ in cells)), max(d for _, d in cells)
+
+    def _load(self, node: Load) -> None:
+        self.w.use(node.buffer)
+        depth = self._load_depth(node)
+        flat = flat_index(node.buffer, node.index)
+        if not self.varies(node):
+            self._done(node, self._read(node.buffer, flat, 1, True), depth, 1, "x")
+            return
+        stride = self.index.lane_stride(flat)
+        if is_one(stride):
+            first = self.index.in_lane(flat, 0)
+            aligned = self.index.is_aligned(flat)
+            self._done(node, self._read(node.buffer, first, 4, aligned), depth, 1, "x")
+            return
+        lanes = tuple(
+            self._read(node.buffer, self.index.in_lane(flat, k), 1, True) for k in range(4)
+        )
+        self._done(node, KVec(node.dtype, 4, lanes), depth, 1, "x")
+
+    def _read(self, buffer: Buffer, flat: Expr, lanes: int, aligned: bool) -> KExpr:
+        return KLoad(buffer.dtype, lanes, buffer.name, self.index.cell(flat)[0], aligned)
+
+    def _load_depth(self, node: Load) -> int:
+        if not self.is_safe(node):
+            return self.w.depth
+        return max((self.w.lookup(a)[1] for a in self.axes(node)), default=0)
+
+    def _gather(self, payload: Scalar) -> tuple[KExpr, int]:
+        """A loaded integer as an i32 index; what does not fit saturates."""
+        while isinstance(payload, Cast) and payload.arg.dtype.is_integer and _widens(payload):
+            payload = payload.arg
+        value = self.value(payload)
+        cell = self._arg(payload)
+        if payload.dtype.bits > 32 or payload.dtype.name == "u32":
+            low, high = I32.int_range
+            if payload.dtype.kind == "int":
+                value = kop("max", value, KConst(payload.dtype, 1, low))
+            value = kop("min", value, KConst(payload.dtype, 1, high))
+        return convert(value, I32), cell.depth
+
+    def _select(self, node: Select, uses: int) -> None:
+        cond = self._arg(node.cond)
+        safe = self.is_safe(node.then) and self.is_safe(node.other)
+        lanes = 4 if self.varies(node) else 1
+        if cond.expr.lanes > 1 or (safe and self._is_cheap(node)):
+            then, other = splat(self.value(node.then), lanes), splat(self.value(node.other), lanes)
+            depth = max(cond.depth, self._arg(node.then).depth, self._arg(node.other).depth)
+            self._done(node, KSelect(node.dtype, lanes, cond.expr, then, other), depth, uses)
+            return
+        shared = set(strict_nodes(node.then)) & set(strict_nodes(node.other))
+        for common in [n for n in strict_nodes(node.then) if n in shared]:
+            if has_vectors(common.dtype) or not self.varies(common):
+                self.value(common)
+        chosen = self.w.var("s", splat(KConst(node.dtype, 1, _zero(node.dtype)), lanes))
+        self.w.branch(
+            cond.expr,
+            lambda: self.w.assign(chosen, splat(self.value(node.then), lanes)),
+            lambda: self.w.assign(chosen, splat(self.value(node.other), lanes)),
+        )
+        self.w.blocks[-1].memo[node] = Cell(chosen, self.w.depth)
+
+    def _is_cheap(self, node: Select) -> bool:
+        return all(
+            sum(self.w.find(n) is None for n in strict_nodes(arm)) <= _MAX_ARM
+            for arm in (node.then, node.other)
+        )
+
+
+def _zero(dtype: DType) -> int | float | bool:
+    if dtype.kind == "bool":
+        return False
+    return 0.0 if dtype.is_float else 0
+
+
+def _is_index_comparison(node: Scalar) -> bool:
+    """A comparison of index expressions, which is done on i32."""
+    return (
+        isinstance(node, Op)
+        and node.fn in _COMPARISONS
+        and node.fn in PREDICATES
+        and all(isinstance(a, Value) or _small_constant(a) for a in node.operands)
+        and any(isinstance(a, Value) for a in node.operands)
+    )
+
+
+def _small_constant(node: Scalar) -> bool:
+    return isinstance(node, Const) and node.type == I64 and abs(node.value) < 1 << 31
+
+
+def _index_of(node: Scalar) -> Expr:
+    if isinstance(node, Value):
+        return node.expr
+    assert isinstance(node, Const)
+    return as_expr(int(node.value))
+
+
+def _widens(node: Cast) -> bool:
+    """An integer cast that keeps every value."""
+    (low, high), (least, most) = node.arg.dtype.int_range, node.type.int_range
+    return least <= low and high <= most

@@ -1,0 +1,78 @@
+"""From a loop function to kernels: partition into units, then the cheapest strategy for each.
+
+The choice is deterministic: strategies and configs are tried in the order of their tables, and
+only a lower cost replaces an earlier one. `fallback` matches any stage, so there always is one.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from edgerelax.ir.diagnostics import UnsupportedError
+from edgerelax.ir.kernel import Kernel
+from edgerelax.ir.loop import LoopFunc, outputs_of
+from edgerelax.ir.plan import Schedule, Version
+from edgerelax.ir.scalar import Buffer
+from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
+from edgerelax.schedule.strategies.fallback import FALLBACK
+from edgerelax.schedule.strategies.map import MAP
+from edgerelax.schedule.target import Target
+from edgerelax.schedule.widen import widen_subword_outputs
+
+STRATEGIES: tuple[Strategy[Any], ...] = (MAP, FALLBACK)
+
+
+def schedule(func: LoopFunc, target: Target) -> Schedule:
+    """Kernels for every stage of a loop function, with the reasons for the choice."""
+    prepared = widen_subword_outputs(func) if target.is_gpu else func
+    outer = {b.name for b in (*func.inputs, *func.outputs)}
+    temps: dict[str, Buffer] = {b.name: b for b in prepared.temps}
+    chosen: list[str] = []
+    reasons: list[str] = []
+    kernels: list[Kernel] = []
+    for unit in partition(prepared, target):
+        name, emitted, why = choose(unit, target)
+        kernels.extend(emitted.kernels)
+        temps.update((b.name, b) for b in emitted.temps)
+        chosen.extend(name for _ in emitted.kernels)
+        reasons.extend(f"{unit.name}: {reason}" for reason in why)
+    used = {p.buffer.name for k in kernels for p in k.buffers}
+    kept = tuple(b for n, b in temps.items() if n in used and n not in outer)
+    return Schedule((Version(tuple(kernels), kept),), tuple(chosen), tuple(reasons))
+
+
+def partition(func: LoopFunc, target: Target) -> Iterator[Unit]:
+    """Split the stages into runs that become kernels of one strategy each."""
+    for k, stage in enumerate(func.stages):
+        name = func.name if len(func.stages) == 1 else f"{func.name}_{k}"
+        kept = frozenset(b.name for b in outputs_of(stage))
+        yield Unit(name, (stage,), kept, func.weights)
+
+
+def candidates(unit: Unit, target: Target) -> Iterator[tuple[Strategy[Any], Any, str, float] | str]:
+    """Every strategy and config that fits, with its cost; or why a strategy does not fit."""
+    for strategy in STRATEGIES:
+        match = strategy.match(unit, target)
+        if isinstance(match, Reject):
+            yield f"not {strategy.name}: {match.reason}"
+            continue
+        for config in strategy.configs(match, target):
+            yield strategy, match, config, strategy.cost(match, config, target)
+
+
+def choose(unit: Unit, target: Target) -> tuple[str, Emitted, list[str]]:
+    """The cheapest candidate's kernels, its name, and why others were not taken."""
+    best: tuple[Strategy[Any], Any, str, float] | None = None
+    reasons: list[str] = []
+    for found in candidates(unit, target):
+        if isinstance(found, str):
+            reasons.append(found)
+            continue
+        reasons.append(f"{found[0].name} {found[2]}: {found[3] * 1e6:.3g} us")
+        if best is None or found[3] < best[3]:
+            best = found
+    if best is None:
+        raise UnsupportedError(
+            f"no kernel for {unit.name} on {target.name}: {'; '.join(reasons)}", node=unit.name
+        )
+    strategy, match, config, _ = best
+    return f"{strategy.name} {config}", strategy.emit(match, config, target), reasons

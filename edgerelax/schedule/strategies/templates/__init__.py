@@ -1,0 +1,1 @@
+"""Kernels of template stages, one file per kind."""

@@ -1,0 +1,99 @@
+"""Running schedules on the kernel interpreter and comparing them with the loop interpreter."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from edgerelax.ir.dtypes import DType
+from edgerelax.ir.kernel_interp import run_kernel
+from edgerelax.ir.loop import LoopFunc, Stage, grid
+from edgerelax.ir.loop_interp import run_loop
+from edgerelax.ir.plan import Version
+from edgerelax.ir.scalar import Buffer
+from edgerelax.schedule.select import schedule
+from edgerelax.schedule.target import TARGETS, Target
+from edgerelax.sym import Symbol
+
+ALL_TARGETS = tuple(TARGETS.values())
+
+
+def run_version(
+    version: Version,
+    func: LoopFunc,
+    arrays: Sequence[Any],
+    symbols: Mapping[str, int],
+    run: Any = None,
+) -> list[Any]:
+    """Run kernels in order on fresh outputs and workspaces."""
+    run = run or run_kernel
+    env = {s: symbols[s.name] for s in func.symbols()}
+    memory = {b.name: np.asarray(a).copy() for b, a in zip(func.inputs, arrays, strict=True)}
+    for b in (*func.outputs, *version.temps):
+        shape = tuple(d.eval(env) for d in b.dims)
+        memory[b.name] = np.full(shape, 0x5A, np.uint8).astype(b.dtype.numpy)
+    for kernel in version.kernels:
+        size = kernel.grid.eval(env)
+        scalars = {name: expr.eval(env) for name, expr in kernel.scalars} if size else {}
+        assert len(scalars) < 64
+        if size:
+            run(
+                kernel,
+                {p.buffer.name: memory[p.buffer.name] for p in kernel.buffers},
+                scalars,
+                size,
+            )
+    return [memory[b.name] for b in func.outputs]
+
+
+def random_array(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Any:
+    if dtype.kind == "bool":
+        return rng.random(shape) < 0.5
+    if dtype.is_float:
+        return rng.standard_normal(shape).astype(dtype.numpy)
+    lo, hi = dtype.int_range
+    return rng.integers(max(lo, -9), min(hi, 9), shape, endpoint=True).astype(dtype.numpy)
+
+
+def inputs_for(func: LoopFunc, symbols: Mapping[str, int], seed: int = 0) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    env: dict[Symbol, int] = {s: symbols[s.name] for s in func.symbols()}
+    return [random_array(rng, b.dtype, tuple(d.eval(env) for d in b.dims)) for b in func.inputs]
+
+
+def assert_close(got: Any, want: Any, tolerance: float) -> None:
+    assert got.shape == want.shape and got.dtype == want.dtype
+    if want.dtype.kind in "biu":
+        np.testing.assert_array_equal(got, want)
+    else:
+        np.testing.assert_allclose(
+            got.astype(np.float64), want.astype(np.float64), rtol=tolerance, atol=tolerance
+        )
+
+
+def check(
+    func: LoopFunc,
+    symbols: Mapping[str, int],
+    *,
+    targets: Sequence[Target] = ALL_TARGETS,
+    arrays: Sequence[Any] | None = None,
+    tolerance: float = 2e-5,
+) -> None:
+    """Every target's schedule gives what the loop interpreter gives."""
+    given = inputs_for(func, symbols) if arrays is None else arrays
+    want = run_loop(func, given, dict(symbols))
+    for target in targets:
+        plan = schedule(func, target)
+        for version in plan.versions:
+            env = {s: symbols[s.name] for s in func.symbols()}
+            if not all(c.eval(env) for c in version.guards):
+                continue
+            got = run_version(version, func, given, symbols)
+            for g, w in zip(got, want, strict=True):
+                assert_close(g, w, tolerance)
+
+
+def single(name: str, inputs: Sequence[Buffer], out: Buffer, body: Any, **more: Any) -> LoopFunc:
+    """A function of one stage whose body is a function of the output's axes."""
+    axes = grid(out)
+    return LoopFunc(name, tuple(inputs), (out,), (Stage(out, axes, body(*axes), **more),))
