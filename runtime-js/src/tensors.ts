@@ -1,0 +1,172 @@
+/** Typed arrays and their dtypes; inputs in the many forms that callers have them. */
+
+import { EdgeRelaxError } from './errors.ts';
+import type { TensorInfo } from './manifest.ts';
+
+export type TypedArray =
+  | Float32Array
+  | Float64Array
+  | Int8Array
+  | Int16Array
+  | Int32Array
+  | Uint8Array
+  | Uint16Array
+  | Uint32Array
+  | BigInt64Array
+  | BigUint64Array;
+
+interface ArrayType {
+  new (length: number): TypedArray;
+  new (buffer: ArrayBuffer): TypedArray;
+  readonly BYTES_PER_ELEMENT: number;
+}
+
+const ARRAYS: Record<string, ArrayType> = {
+  f32: Float32Array,
+  f64: Float64Array,
+  f16: Uint16Array,
+  bf16: Uint16Array,
+  i64: BigInt64Array,
+  i32: Int32Array,
+  i16: Int16Array,
+  i8: Int8Array,
+  u64: BigUint64Array,
+  u32: Uint32Array,
+  u16: Uint16Array,
+  u8: Uint8Array,
+  bool: Uint8Array,
+};
+
+/** Data and sizes. A missing shape is taken from the model where only one fits. */
+export interface TensorData {
+  readonly data: TypedArray | ArrayLike<number> | ArrayLike<bigint>;
+  readonly shape: readonly number[];
+}
+
+export type Input = TensorData | TypedArray | number | bigint | boolean | readonly unknown[];
+
+/** Bytes of one element. */
+export function elementBytes(dtype: string): number {
+  return arrayType(dtype).BYTES_PER_ELEMENT;
+}
+
+/** A typed array over bytes that it then owns. f16 and bf16 come as raw Uint16Array. */
+export function fromBytes(dtype: string, bytes: ArrayBuffer): TypedArray {
+  return new (arrayType(dtype))(bytes);
+}
+
+/** An input as typed data of the signature's dtype, with its shape; throws `input`. */
+export function readInput(info: TensorInfo, value: Input): { data: TypedArray; shape: number[] } {
+  const { data, shape } = isTensor(value) ? value : inferShape(info, value);
+  const typed = convert(info, data);
+  const count = shape.reduce((product, size) => product * size, 1);
+  if (shape.some((size) => !Number.isSafeInteger(size) || size < 0)) {
+    throw wrong(info, `the shape [${shape.join(', ')}] is no list of sizes`);
+  }
+  if (typed.length !== count) {
+    throw wrong(info, `${typed.length} elements do not fill the shape [${shape.join(', ')}]`);
+  }
+  if (info.shape && info.shape.length !== shape.length) {
+    throw wrong(info, `rank ${shape.length}, expected rank ${info.shape.length}`);
+  }
+  return { data: typed, shape: [...shape] };
+}
+
+function isTensor(value: Input): value is TensorData {
+  return typeof value === 'object' && 'data' in value && 'shape' in value;
+}
+
+function arrayType(dtype: string): ArrayType {
+  const type = ARRAYS[dtype];
+  if (!type) throw new EdgeRelaxError('input', `dtype ${dtype} is not known to this loader`);
+  return type;
+}
+
+function describe(info: TensorInfo): string {
+  return `${info.dtype}[${info.shape ? info.shape.join(', ') : '…'}]`;
+}
+
+function wrong(info: TensorInfo, problem: string): EdgeRelaxError {
+  return new EdgeRelaxError('input', `input '${info.name}': ${problem} (it is ${describe(info)})`);
+}
+
+/** A number, nested lists, or flat data whose one unknown size follows from its length. */
+function inferShape(info: TensorInfo, value: Exclude<Input, TensorData>): TensorData {
+  if (typeof value === 'number' || typeof value === 'boolean') {
+    return { data: [Number(value)], shape: ones(info) };
+  }
+  if (typeof value === 'bigint') return { data: [value], shape: ones(info) };
+  if (Array.isArray(value) && value.some(Array.isArray)) return flatten(info, value);
+  const data = value as ArrayLike<number>;
+  const dims = info.shape;
+  if (!dims) throw wrong(info, 'a shape must be given as { data, shape }');
+  const unknown = dims.filter((dim) => typeof dim !== 'number').length;
+  const known = dims.reduce<number>((p, dim) => (typeof dim === 'number' ? p * dim : p), 1);
+  if (unknown > 1 || (unknown === 1 && (known === 0 || data.length % known !== 0))) {
+    throw wrong(info, 'its sizes do not follow from the data; give { data, shape }');
+  }
+  return { data, shape: dims.map((dim) => (typeof dim === 'number' ? dim : data.length / known)) };
+}
+
+function ones(info: TensorInfo): number[] {
+  return info.shape ? info.shape.map(() => 1) : [];
+}
+
+function flatten(info: TensorInfo, value: readonly unknown[]): TensorData {
+  const shape: number[] = [];
+  for (let level: unknown = value; Array.isArray(level); level = level[0]) shape.push(level.length);
+  const data: number[] = [];
+  const visit = (level: unknown, depth: number): void => {
+    if (!Array.isArray(level)) {
+      data.push(Number(level));
+      return;
+    }
+    if (level.length !== shape[depth]) throw wrong(info, 'its lists are of different lengths');
+    for (const item of level) visit(item, depth + 1);
+  };
+  visit(value, 0);
+  return { data, shape };
+}
+
+const FLOATS = new Set(['f32', 'f64']);
+const INTEGERS = new Set(['i64', 'i32', 'i16', 'i8', 'u64', 'u32', 'u16', 'u8', 'bool']);
+
+function convert(info: TensorInfo, data: TensorData['data']): TypedArray {
+  const type = arrayType(info.dtype);
+  if (data instanceof (type as unknown as new () => TypedArray)) return data;
+  const name = data.constructor.name;
+  if (info.dtype === 'f16') return convertHalf(info, data);
+  const isFloat = name.startsWith('Float');
+  if (FLOATS.has(info.dtype) && !name.startsWith('Big') && (isFloat || Array.isArray(data))) {
+    const out = new type(data.length);
+    (out as Float32Array).set(data as ArrayLike<number>);
+    return out;
+  }
+  if (INTEGERS.has(info.dtype) && !isFloat) return convertIntegers(info, data, type);
+  throw wrong(info, `${name} does not fit the dtype ${info.dtype}`);
+}
+
+/** Any integers, as long as none is changed by it. */
+function convertIntegers(info: TensorInfo, data: TensorData['data'], type: ArrayType): TypedArray {
+  const out = new type(data.length);
+  const big = info.dtype === 'i64' || info.dtype === 'u64';
+  for (let k = 0; k < data.length; k++) {
+    const value = data[k] as number | bigint;
+    if (typeof value === 'number' && !Number.isInteger(value)) {
+      throw wrong(info, `element ${k} is ${value}, not an integer`);
+    }
+    const exact = big ? BigInt(value) : Number(value);
+    (out as { [index: number]: number | bigint })[k] = exact;
+    if (out[k] != exact) throw wrong(info, `element ${k} is ${value}, outside the range of ${info.dtype}`);
+  }
+  return out;
+}
+
+/** Float16Array where the browser has it; numbers are rounded; Uint16Array is taken as raw bits. */
+function convertHalf(info: TensorInfo, data: TensorData['data']): TypedArray {
+  const Half = (globalThis as { Float16Array?: new (source: ArrayLike<number>) => TypedArray })
+    .Float16Array;
+  if (!Half) throw wrong(info, 'this browser has no Float16Array; give the bits as Uint16Array');
+  const half = data instanceof Half ? data : new Half(data as ArrayLike<number>);
+  return new Uint16Array(half.buffer as ArrayBuffer, half.byteOffset, half.length);
+}

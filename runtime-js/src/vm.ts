@@ -1,0 +1,225 @@
+/** The virtual machine: vm.wasm and one model in it. Memory moves when it grows: views are taken anew. */
+
+import { EdgeRelaxError, type ErrorCode } from './errors.ts';
+import { ERRORS, INPUT, OUTPUT, STAT, STATUS } from './isa.ts';
+import { DTYPES } from './isa.ts';
+
+type Call = (...args: number[]) => number;
+
+export interface OutputPlace {
+  readonly dtype: string;
+  readonly shape: number[];
+  readonly device: number;
+  readonly kind: number;
+  readonly index: number;
+  readonly offset: number;
+  readonly bytes: number;
+  readonly pointer: number;
+}
+
+/** One program in an instance of its own. `close` frees it with its memory. */
+export class Vm {
+  readonly #exports: Record<string, unknown>;
+  readonly #memory: WebAssembly.Memory;
+  readonly #model: number;
+  readonly #weights: number[] = [];
+  readonly #inputs = new Map<number, { pointer: number; capacity: number }>();
+  #closed = false;
+
+  private constructor(exports: Record<string, unknown>, program: Uint8Array) {
+    this.#exports = exports;
+    this.#memory = exports['memory'] as WebAssembly.Memory;
+    this.#call('_initialize');
+    const pointer = this.#copyIn(program);
+    this.#model = this.#call('er_open', pointer, program.length);
+    this.#call('er_free', pointer);
+    if (!this.#model) throw this.#failure(0);
+  }
+
+  static async open(wasm: Uint8Array<ArrayBuffer>, program: Uint8Array): Promise<Vm> {
+    const { instance } = await instantiate(wasm, {}, 'vm.wasm');
+    return new Vm(instance.exports as Record<string, unknown>, program);
+  }
+
+  /** Gives the CPU kernels slots of the function table. */
+  async loadKernels(wasm: Uint8Array<ArrayBuffer>, count: number): Promise<void> {
+    const table = this.#exports['__indirect_function_table'] as WebAssembly.Table;
+    const base = table.grow(count);
+    const env: Record<string, WebAssembly.ImportValue> = {
+      memory: this.#memory,
+      table,
+      base: new WebAssembly.Global({ value: 'i32' }, base),
+    };
+    for (const [name, value] of Object.entries(this.#exports)) {
+      if (name.startsWith('er_')) env[name] = value as WebAssembly.ImportValue;
+    }
+    await instantiate(wasm, { env }, 'kernels.wasm');
+    this.#check(this.#call('er_set_kernels', this.#model, base, count));
+  }
+
+  /** Copies the CPU bytes of weight k in, piece by piece. */
+  setWeight(k: number, bytes: number, pieces: Iterable<Uint8Array>): void {
+    const pointer = this.#alloc(bytes);
+    this.#weights.push(pointer);
+    let at = pointer;
+    for (const piece of pieces) {
+      this.bytes(at, piece.length).set(piece);
+      at += piece.length;
+    }
+    this.#check(this.#call('er_set_weight', this.#model, k, pointer));
+  }
+
+  /** Bits of places: 1 gpu, 2 cpu. */
+  inputPlaces(fn: number, k: number): number {
+    return this.#call('er_input_places', this.#model, fn, k);
+  }
+
+  /** Describes input k and, where the CPU reads it, copies its bytes in. */
+  setInput(
+    k: number,
+    dtype: string,
+    shape: readonly number[],
+    data: Uint8Array,
+    onCpu: boolean,
+  ): void {
+    const pointer = onCpu ? this.#inputMemory(k, data.length) : 0;
+    if (onCpu) this.bytes(pointer, data.length).set(data);
+    const words = this.#words(this.#call('er_input', this.#model, k), INPUT.words);
+    words[INPUT.dtype] = DTYPES.indexOf(dtype as (typeof DTYPES)[number]);
+    words[INPUT.rank] = shape.length;
+    words.set(shape, INPUT.dims);
+    words[INPUT.bytes] = onCpu ? data.length : (data.length + 3) & ~3;
+    words[INPUT.pointer] = pointer;
+  }
+
+  /** Starts a function; gives a STATUS, throws on error. */
+  run(fn: number): number {
+    return this.#step(() => this.#call('er_run', this.#model, fn));
+  }
+
+  resume(): number {
+    return this.#step(() => this.#call('er_resume', this.#model));
+  }
+
+  /** Gives up a waiting run; the next one starts afresh. */
+  cancel(): void {
+    if (!this.#closed) this.#call('er_cancel', this.#model);
+  }
+
+  /** The commands of the last step; valid until the next call. */
+  commands(): Int32Array {
+    const length = this.#call('er_commands_length', this.#model);
+    return new Int32Array(this.#memory.buffer, this.#call('er_commands', this.#model), length);
+  }
+
+  output(k: number): OutputPlace {
+    const words = this.#words(this.#call('er_output', this.#model, k), OUTPUT.words);
+    const word = (at: number): number => words[at] ?? 0;
+    return {
+      dtype: DTYPES[word(OUTPUT.dtype)] ?? 'f32',
+      shape: Array.from(words.subarray(OUTPUT.dims, OUTPUT.dims + word(OUTPUT.rank))),
+      device: word(OUTPUT.device),
+      kind: word(OUTPUT.kind),
+      index: word(OUTPUT.index),
+      offset: word(OUTPUT.offset),
+      bytes: word(OUTPUT.bytes),
+      pointer: word(OUTPUT.pointer),
+    };
+  }
+
+  /** A view of memory, valid until the next call. */
+  bytes(pointer: number, length: number): Uint8Array<ArrayBuffer> {
+    return new Uint8Array(this.#memory.buffer as ArrayBuffer, pointer, length);
+  }
+
+  /** Counters since opening, by name. */
+  stats(): Record<keyof typeof STAT, number> {
+    const pointer = this.#call('er_stats', this.#model);
+    const numbers = new Float64Array(this.#memory.buffer, pointer, Object.keys(STAT).length);
+    const entries = Object.entries(STAT).map(([name, at]) => [name, numbers[at] ?? 0]);
+    return Object.fromEntries(entries) as Record<keyof typeof STAT, number>;
+  }
+
+  get memoryBytes(): number {
+    return this.#memory.buffer.byteLength;
+  }
+
+  /** Safe to call twice. */
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#call('er_close', this.#model);
+  }
+
+  #step(call: () => number): number {
+    try {
+      return this.#check(call());
+    } catch (cause) {
+      if (cause instanceof EdgeRelaxError) throw cause;
+      this.cancel();
+      throw new EdgeRelaxError('vm', `a CPU kernel trapped: ${String(cause)}`, { cause });
+    }
+  }
+
+  #call(name: string, ...args: number[]): number {
+    return (this.#exports[name] as Call)(...args) >>> 0;
+  }
+
+  #check(status: number): number {
+    if (status === STATUS.error) throw this.#failure(this.#model);
+    return status;
+  }
+
+  #failure(model: number): EdgeRelaxError {
+    const kind = ERRORS[this.#call('er_error_kind', model)] ?? 'usage';
+    const start = this.#call('er_error', model);
+    const text = this.bytes(start, Math.min(512, this.#memory.buffer.byteLength - start));
+    const message = new TextDecoder().decode(text.subarray(0, text.indexOf(0)));
+    const codes: Record<string, ErrorCode> = {
+      format: 'format',
+      input: 'input',
+      check: 'input',
+      memory: 'memory',
+    };
+    return new EdgeRelaxError(codes[kind] ?? 'vm', message);
+  }
+
+  #alloc(bytes: number): number {
+    const pointer = bytes < 2 ** 32 ? this.#call('er_alloc', bytes) : 0;
+    if (!pointer) {
+      throw new EdgeRelaxError('memory', `no memory for ${bytes} bytes on the CPU; use WebGPU`);
+    }
+    return pointer;
+  }
+
+  #copyIn(data: Uint8Array): number {
+    const pointer = this.#alloc(data.length);
+    this.bytes(pointer, data.length).set(data);
+    return pointer;
+  }
+
+  #inputMemory(k: number, bytes: number): number {
+    const known = this.#inputs.get(k);
+    if (known && known.capacity >= bytes) return known.pointer;
+    if (known) this.#call('er_free', known.pointer);
+    const pointer = this.#alloc(bytes);
+    this.#inputs.set(k, { pointer, capacity: bytes });
+    return pointer;
+  }
+
+  #words(pointer: number, count: number): Uint32Array {
+    return new Uint32Array(this.#memory.buffer, pointer, count);
+  }
+}
+
+async function instantiate(
+  wasm: Uint8Array<ArrayBuffer>,
+  imports: WebAssembly.Imports,
+  name: string,
+): Promise<WebAssembly.WebAssemblyInstantiatedSource> {
+  try {
+    return await WebAssembly.instantiate(wasm, imports);
+  } catch (cause) {
+    throw new EdgeRelaxError('format', `${name}: ${String(cause)}; export the model again`, { cause });
+  }
+}
