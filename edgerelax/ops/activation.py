@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from edgerelax.ir.dtypes import F64
 from edgerelax.ir.functions import FUNCTIONS
 from edgerelax.ir.op import Array, Operator, Sample, normal
-from edgerelax.ir.scalar import Scalar, constant, op, select
+from edgerelax.ir.scalar import Scalar, cast, constant, op, select
 from edgerelax.ops.elementwise import SPECIAL, map_operator, unary_samples
 from edgerelax.ops.lowering import narrow_reference, widened
 from edgerelax.ops.rules import FLOATS, NUMERIC, Kinds
@@ -110,12 +111,15 @@ def _swish(x: Scalar, alpha: float) -> Scalar:
 
 
 def _shrink(x: Scalar, lambd: float, bias: float) -> Scalar:
+    if x.dtype.is_integer:  # the limits and the bias need not be integers
+        x = cast(x, F64)
     low = select(op("lt", x, -lambd), x + bias, _zero(x))
     return select(op("gt", x, lambd), x - bias, low)
 
 
 def _shrink_reference(x: Array, lambd: float, bias: float) -> Array:
-    return np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0))
+    wide = x.astype(np.promote_types(x.dtype, np.float32))
+    return np.where(wide < -lambd, wide + bias, np.where(wide > lambd, wide - bias, 0))
 
 
 def _prelu(x: Scalar, slope: Scalar) -> Scalar:

@@ -15,7 +15,7 @@ from edgerelax.ir.loop import LoopFunc, Stage, axis, grid
 from edgerelax.ir.op import Array, CallSite, Operator, Sample, normal
 from edgerelax.ir.scalar import Acc, Buffer, Scalar, cast, constant, select
 from edgerelax.ir.types import Annotation, Tensor
-from edgerelax.ops.lowering import broadcast_index, narrow_reference, wide
+from edgerelax.ops.lowering import broadcast_load, narrow_reference, wide
 from edgerelax.ops.maps import (
     Dims,
     equal_dim,
@@ -148,17 +148,14 @@ def _lower_integer(site: CallSite) -> LoopFunc:
     assert x is not None and w is not None
 
     def read_x(at: Dims) -> Scalar:
-        return _less(cast(x[at], I32), x_zero, ())
+        value = cast(x[at], I32)
+        return value if x_zero is None else value - cast(x_zero[(0,) * x_zero.rank], I32)
 
     def read_w(at: Dims) -> Scalar:
-        return _less(cast(w[at], I32), w_zero, at[:1])
-
-    def _less(value: Scalar, zero: Buffer | None, at: Dims) -> Scalar:
-        if zero is None:
+        value = cast(w[at], I32)
+        if w_zero is None:
             return value
-        whole = at if zero.rank else ()
-        own = broadcast_index(zero.dims, whole or (as_expr(0),) * zero.rank, w.dims[:1])
-        return value - cast(zero[own], I32)
+        return value - cast(broadcast_load(w_zero, at[: w_zero.rank], w.dims[: w_zero.rank]), I32)
 
     stage = conv_stage(site, x, w, outputs_of_site(site)[0], I32, read_x, read_w)
     return loop_func(site, [stage])
@@ -247,7 +244,9 @@ def _bytes(*shape: int) -> Array:
     return np.random.default_rng(sum(shape)).integers(0, 256, shape).astype(np.uint8)
 
 
-_HALF = {"dtype": "float16"}
+def _half(*shape: int) -> Array:
+    return normal(*shape, dtype="float16")
+
 
 OPERATORS = (
     Operator(
@@ -273,7 +272,7 @@ OPERATORS = (
             Sample((normal(1, 3, 0, 5), normal(4, 3, 3, 3), normal(4)), {"pads": (1, 0, 0, 0)}),
             Sample((normal(1, 3, 0, 5), normal(4, 3, 1, 1), None), {"pads": (1, 0, 2, 0)}),
             Sample((normal(1, 3, 6), normal(4, 3, 2), None), {"pads": (-1, 2)}),
-            Sample((normal(1, 2, 5, **_HALF), normal(3, 2, 3, **_HALF), normal(3, **_HALF))),
+            Sample((_half(1, 2, 5), _half(3, 2, 3), _half(3))),
         ),
     ),
     Operator(

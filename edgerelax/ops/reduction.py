@@ -185,6 +185,14 @@ def _sum(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     return np.asarray(np.sum(x, axes, dtype=x.dtype, keepdims=keepdims))
 
 
+def _any(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    return np.asarray(np.any(x, axes, keepdims=keepdims))
+
+
+def _all(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    return np.asarray(np.all(x, axes, keepdims=keepdims))
+
+
 def _square(x: Scalar) -> Scalar:
     return x * x
 
@@ -269,8 +277,8 @@ RULES: dict[str, Rule] = {
         real=True,
     ),
     "reduce_sum_square": Rule("sum", lambda x, axes, keep: _sum(x * x, axes, keep), before=_square),
-    "reduce_any": Rule("any", lambda x, axes, keep: np.any(x, axes, keepdims=keep), kinds=BOOLS),
-    "reduce_all": Rule("all", lambda x, axes, keep: np.all(x, axes, keepdims=keep), kinds=BOOLS),
+    "reduce_any": Rule("any", _any, kinds=BOOLS),
+    "reduce_all": Rule("all", _all, kinds=BOOLS),
 }
 
 OPERATORS = (*(_reduction(name, rule) for name, rule in RULES.items()), _log_sum_exp_operator())
