@@ -82,14 +82,17 @@ export function parseManifest(text: string, where: string): Manifest {
   try {
     raw = JSON.parse(text);
   } catch (cause) {
-    throw new EdgeRelaxError('format', `${where}: not JSON; is this an artifact folder?`, { cause });
+    throw new EdgeRelaxError('format', `${where}: not JSON; is this an artifact folder?`, {
+      cause,
+    });
   }
   if (!isRecord(raw) || raw['format'] !== 'edgerelax') {
     throw new EdgeRelaxError('format', `${where}: not an edgerelax manifest`);
   }
   const version = raw['version'];
   if (version !== ARTIFACT_VERSION) {
-    const hint = Number(version) > ARTIFACT_VERSION ? 'update edgerelax.js' : 'export the model again';
+    const hint =
+      Number(version) > ARTIFACT_VERSION ? 'update edgerelax.js' : 'export the model again';
     throw new EdgeRelaxError(
       'format',
       `${where}: artifact version ${String(version)}, this loader reads ${ARTIFACT_VERSION}; ${hint}`,

@@ -70,7 +70,9 @@ export class Source {
     for (;;) {
       const { done, value } = await reader.read().catch((cause: unknown) => {
         throwIfAborted(this.#options.signal);
-        throw new EdgeRelaxError('network', `${name}: the transfer broke off at byte ${at}`, { cause });
+        throw new EdgeRelaxError('network', `${name}: the transfer broke off at byte ${at}`, {
+          cause,
+        });
       });
       if (done) break;
       if (at + value.length > data.length) {
@@ -114,7 +116,9 @@ async function get(url: string, options: SourceOptions, cache: RequestCache): Pr
     response = await call(url, { signal: options.signal ?? null, cache });
   } catch (cause) {
     throwIfAborted(options.signal);
-    throw new EdgeRelaxError('network', `${url} could not be fetched; check the address`, { cause });
+    throw new EdgeRelaxError('network', `${url} could not be fetched; check the address`, {
+      cause,
+    });
   }
   if (!response.ok) {
     throw new EdgeRelaxError('network', `${url}: the server answered ${response.status}`);

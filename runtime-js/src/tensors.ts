@@ -157,7 +157,8 @@ function convertIntegers(info: TensorInfo, data: TensorData['data'], type: Array
     }
     const exact = big ? BigInt(value) : Number(value);
     (out as { [index: number]: number | bigint })[k] = exact;
-    if (out[k] != exact) throw wrong(info, `element ${k} is ${value}, outside the range of ${info.dtype}`);
+    if (out[k] != exact)
+      throw wrong(info, `element ${k} is ${value}, outside the range of ${info.dtype}`);
   }
   return out;
 }

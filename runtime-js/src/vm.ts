@@ -220,6 +220,8 @@ async function instantiate(
   try {
     return await WebAssembly.instantiate(wasm, imports);
   } catch (cause) {
-    throw new EdgeRelaxError('format', `${name}: ${String(cause)}; export the model again`, { cause });
+    throw new EdgeRelaxError('format', `${name}: ${String(cause)}; export the model again`, {
+      cause,
+    });
   }
 }

@@ -1,0 +1,157 @@
+/** Executes the commands of one VM step on a GPU. `vm/isa.py` says what each means. */
+
+import { EdgeRelaxError } from './errors.ts';
+import type { CommandList, Gpu, Place, Step } from './gpu.ts';
+import { COMMAND } from './isa.ts';
+import type { Vm } from './vm.ts';
+
+/** Values to bring back into VM memory before the run can go on. */
+export interface PendingRead {
+  readonly place: Place;
+  readonly pointer: number;
+}
+
+/** Encodes and submits all commands; gives the reads, which the caller awaits. */
+export function drain(gpu: Gpu, vm: Vm): PendingRead[] {
+  const words = vm.commands();
+  if (words.length === 0) return [];
+  const run = new Drain(gpu, vm, words);
+  return run.all();
+}
+
+class Drain {
+  readonly #gpu: Gpu;
+  readonly #vm: Vm;
+  readonly #words: Int32Array;
+  readonly #reads: PendingRead[] = [];
+  readonly #outgrown: GPUBuffer[] = [];
+  readonly #passing: CommandList[] = []; // lists of one use
+  #recording: { id: number; list: CommandList } | undefined;
+  #encoder: GPUCommandEncoder | undefined;
+
+  constructor(gpu: Gpu, vm: Vm, words: Int32Array) {
+    this.#gpu = gpu;
+    this.#vm = vm;
+    this.#words = words;
+  }
+
+  all(): PendingRead[] {
+    for (let at = 0; at < this.#words.length;) {
+      const head = this.#word(at);
+      this.#execute(head & 0xff, at + 1);
+      at += head >>> 8;
+    }
+    this.#submit();
+    return this.#reads;
+  }
+
+  #word(at: number): number {
+    return (this.#words[at] ?? 0) >>> 0;
+  }
+
+  #place(at: number): Place {
+    return {
+      kind: this.#word(at),
+      index: this.#word(at + 1),
+      offset: this.#word(at + 2),
+      bytes: this.#word(at + 3),
+    };
+  }
+
+  #execute(command: number, at: number): void {
+    switch (command) {
+      case COMMAND.reset:
+        this.#submit();
+        return this.#gpu.forget();
+      case COMMAND.ensure: {
+        const old = this.#gpu.ensure(this.#word(at), this.#word(at + 1), this.#commands());
+        if (old) this.#outgrown.push(old);
+        return;
+      }
+      case COMMAND.record:
+        this.#recording = { id: this.#word(at), list: { steps: [] } };
+        return;
+      case COMMAND.end_record:
+        return this.#endRecord();
+      case COMMAND.replay:
+        return this.#replay(at);
+      case COMMAND.forget:
+        this.#submit();
+        return this.#gpu.forget(this.#word(at));
+      case COMMAND.dispatch:
+        return this.#dispatch(at);
+      case COMMAND.copy:
+        return this.#add({ source: this.#place(at + 4), target: this.#place(at) });
+      case COMMAND.fill:
+        if (this.#word(at + 4)) throw new EdgeRelaxError('vm', 'only zeros can be filled');
+        return this.#add({ source: undefined, target: this.#place(at) });
+      case COMMAND.upload:
+        return this.#upload(at);
+      case COMMAND.read:
+        this.#reads.push({
+          place: { ...this.#place(at), bytes: this.#word(at + 4) },
+          pointer: this.#word(at + 5),
+        });
+        return;
+    }
+    throw new EdgeRelaxError('vm', `command ${command} is not known to this host`);
+  }
+
+  #commands(): GPUCommandEncoder {
+    this.#encoder ??= this.#gpu.device.createCommandEncoder();
+    return this.#encoder;
+  }
+
+  #submit(): void {
+    if (this.#encoder) this.#gpu.device.queue.submit([this.#encoder.finish()]);
+    this.#encoder = undefined;
+    for (const buffer of this.#outgrown.splice(0)) this.#gpu.free(buffer);
+    for (const { uniforms } of this.#passing.splice(0)) if (uniforms) this.#gpu.free(uniforms);
+  }
+
+  #add(step: Step): void {
+    if (this.#recording) {
+      this.#recording.list.steps.push(step);
+      return;
+    }
+    const list: CommandList = { steps: [step] };
+    this.#gpu.finish(list);
+    this.#gpu.encode(list, this.#commands());
+    this.#passing.push(list);
+  }
+
+  #endRecord(): void {
+    if (!this.#recording) throw new EdgeRelaxError('vm', 'end_record without record');
+    const { id, list } = this.#recording;
+    this.#recording = undefined;
+    this.#gpu.finish(list);
+    this.#gpu.remember(id, list);
+    this.#gpu.encode(list, this.#commands());
+  }
+
+  #replay(at: number): void {
+    const list = this.#gpu.recall(this.#word(at));
+    const count = this.#word(at + 1);
+    if (count) this.#submit(); // a write overtakes what is encoded but not submitted
+    for (let k = 0; k < count; k++) {
+      const row = at + 2 + 3 * k;
+      this.#gpu.setScalar(list, this.#word(row), this.#word(row + 1), this.#words[row + 2] ?? 0);
+    }
+    this.#gpu.encode(list, this.#commands());
+  }
+
+  #dispatch(at: number): void {
+    const count = this.#word(at + 1);
+    const places = Array.from({ length: count }, (_, k) => this.#place(at + 2 + 4 * k));
+    const scalars = at + 2 + 4 * count;
+    const values = this.#words.slice(scalars + 1, scalars + 1 + this.#word(scalars));
+    this.#add({ kernel: this.#word(at), places, scalars: values });
+  }
+
+  #upload(at: number): void {
+    const { kind, index, offset } = this.#place(at);
+    this.#submit();
+    const data = this.#vm.bytes(this.#word(at + 5), this.#word(at + 4));
+    this.#gpu.write(this.#gpu.buffer(kind, index), offset, data);
+  }
+}

@@ -1,0 +1,327 @@
+/** A model's side of a GPU device: buffers, pipelines, recorded command lists. */
+
+import { EdgeRelaxError } from './errors.ts';
+import { BINDING } from './isa.ts';
+import type { GpuKernel } from './manifest.ts';
+
+const SLOT = 256; // bytes of one dispatch's uniforms
+const MAX_GROUPS = 65535;
+
+export interface Place {
+  readonly kind: number;
+  readonly index: number;
+  readonly offset: number;
+  readonly bytes: number;
+}
+
+/** A launch: its bind group is made when its list is whole. */
+export interface Dispatch {
+  readonly kernel: number;
+  readonly places: readonly Place[];
+  readonly scalars: Int32Array;
+  group?: GPUBindGroup;
+}
+
+/** A copy between places, or zeros where there is no source. */
+export interface Transfer {
+  readonly source: Place | undefined;
+  readonly target: Place;
+}
+
+export type Step = Dispatch | Transfer;
+
+/** Steps that can be encoded again and again, with the uniforms of their launches. */
+export interface CommandList {
+  readonly steps: Step[];
+  uniforms?: GPUBuffer;
+}
+
+export interface GpuStats {
+  pipelines: number;
+  bindGroups: number;
+  buffers: number;
+  bufferBytes: number;
+  launches: number;
+}
+
+/** Owns every buffer that it makes; `destroy` frees them all and leaves the device alone. */
+export class Gpu {
+  readonly device: GPUDevice;
+  readonly stats: GpuStats = {
+    pipelines: 0,
+    bindGroups: 0,
+    buffers: 0,
+    bufferBytes: 0,
+    launches: 0,
+  };
+  readonly #kernels: readonly GpuKernel[];
+  readonly #layouts = new Map<string, { group: GPUBindGroupLayout; pipeline: GPUPipelineLayout }>();
+  readonly #buffers = new Map<string, GPUBuffer>();
+  readonly #lists = new Map<number, CommandList>();
+  readonly #owned = new Set<GPUBuffer>();
+  #pipelines: GPUComputePipeline[] = [];
+
+  constructor(device: GPUDevice, kernels: readonly GpuKernel[]) {
+    this.device = device;
+    this.#kernels = kernels;
+  }
+
+  /** Makes all pipelines, asynchronously and at once; `text` holds the kernels' modules. */
+  async compile(text: Uint8Array, onPipeline: (name: string) => void): Promise<void> {
+    const decoder = new TextDecoder();
+    this.#pipelines = await Promise.all(
+      this.#kernels.map(async (kernel) => {
+        const code = decoder.decode(text.subarray(kernel.start, kernel.end));
+        const pipeline = await this.#compileOne(kernel, code);
+        onPipeline(kernel.name);
+        return pipeline;
+      }),
+    );
+  }
+
+  async #compileOne(kernel: GpuKernel, code: string): Promise<GPUComputePipeline> {
+    const module = this.device.createShaderModule({ label: kernel.name, code });
+    try {
+      const pipeline = await this.device.createComputePipelineAsync({
+        label: kernel.name,
+        layout: this.#layout(kernel.buffers).pipeline,
+        compute: { module, entryPoint: 'main' },
+      });
+      this.stats.pipelines++;
+      return pipeline;
+    } catch (cause) {
+      const info = await module.getCompilationInfo();
+      const lines = info.messages.map((m) => `${m.lineNum}:${m.linePos} ${m.message}`);
+      const why = lines.join('; ') || String(cause);
+      throw new EdgeRelaxError('device', `kernel ${kernel.name} was refused: ${why}`, { cause });
+    }
+  }
+
+  #layout(accesses: GpuKernel['buffers']): {
+    group: GPUBindGroupLayout;
+    pipeline: GPUPipelineLayout;
+  } {
+    const key = accesses.join();
+    let layout = this.#layouts.get(key);
+    if (!layout) {
+      const types: GPUBufferBindingType[] = accesses.map((access) =>
+        access === 'read' ? 'read-only-storage' : 'storage',
+      );
+      const group = this.device.createBindGroupLayout({
+        entries: [...types, 'uniform' as const].map((type, binding) => ({
+          binding,
+          visibility: GPUShaderStage.COMPUTE,
+          buffer: { type },
+        })),
+      });
+      const pipeline = this.device.createPipelineLayout({ bindGroupLayouts: [group] });
+      layout = { group, pipeline };
+      this.#layouts.set(key, layout);
+    }
+    return layout;
+  }
+
+  /** The buffer of a place; a slab that nothing asked for yet is empty. */
+  buffer(kind: number, index: number): GPUBuffer {
+    const key = `${kind}.${index}`;
+    let buffer = this.#buffers.get(key);
+    if (!buffer) {
+      buffer = this.#make(0, key);
+      this.#buffers.set(key, buffer);
+    }
+    return buffer;
+  }
+
+  /** A weight's buffer, to be filled with `write`. */
+  makeWeight(k: number, bytes: number, label: string): GPUBuffer {
+    const buffer = this.#make(bytes, label);
+    this.#buffers.set(`${BINDING.weight}.${k}`, buffer);
+    return buffer;
+  }
+
+  /** Makes input k large enough; true if it got a new buffer, so that lists that bind it are stale. */
+  fitInput(k: number, bytes: number): boolean {
+    const key = `${BINDING.input}.${k}`;
+    const old = this.#buffers.get(key);
+    if (old && old.size >= bytes) return false;
+    if (old) this.free(old);
+    this.#buffers.set(key, this.#make(bytes, `input ${k}`));
+    return true;
+  }
+
+  /** Grows a slab and keeps its contents; the old buffer is freed after `encoder` was submitted. */
+  ensure(slab: number, bytes: number, encoder: GPUCommandEncoder): GPUBuffer | undefined {
+    const key = `${BINDING.slab}.${slab}`;
+    const old = this.#buffers.get(key);
+    if (old && old.size >= bytes) return undefined;
+    const made = this.#make(bytes, `slab ${slab}`);
+    this.#buffers.set(key, made);
+    if (old) encoder.copyBufferToBuffer(old, 0, made, 0, old.size);
+    return old;
+  }
+
+  /** Writes bytes, padded to whole words. */
+  write(buffer: GPUBuffer, offset: number, data: Uint8Array<ArrayBuffer>): void {
+    const whole = data.length & ~3;
+    if (whole) this.device.queue.writeBuffer(buffer, offset, data, 0, whole);
+    if (whole === data.length) return;
+    const tail = new Uint8Array(4);
+    tail.set(data.subarray(whole));
+    this.device.queue.writeBuffer(buffer, offset + whole, tail);
+  }
+
+  /** Makes the uniforms and bind groups of a list. */
+  finish(list: CommandList): void {
+    const launches = list.steps.filter(isDispatch);
+    if (launches.length === 0) return;
+    const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;
+    const uniforms = this.#make(launches.length * SLOT, 'uniforms', usage);
+    const slots = new Int32Array((launches.length * SLOT) / 4);
+    launches.forEach((launch, slot) => {
+      slots.set(launch.scalars, (slot * SLOT) / 4);
+      const resources = launch.places.map((place) => ({
+        buffer: this.buffer(place.kind, place.index),
+        offset: place.offset,
+        size: Math.max(place.bytes, 4),
+      }));
+      const size = Math.ceil(launch.scalars.length / 4) * 16;
+      resources.push({ buffer: uniforms, offset: slot * SLOT, size });
+      launch.group = this.device.createBindGroup({
+        layout: this.#layout(this.#kernels[launch.kernel]?.buffers ?? []).group,
+        entries: resources.map((resource, binding) => ({ binding, resource })),
+      });
+      this.stats.bindGroups++;
+    });
+    this.device.queue.writeBuffer(uniforms, 0, slots);
+    list.uniforms = uniforms;
+  }
+
+  /** Encodes a list: one compute pass for each run of launches. */
+  encode(list: CommandList, encoder: GPUCommandEncoder): void {
+    let pass: GPUComputePassEncoder | undefined;
+    for (const step of list.steps) {
+      if (isDispatch(step)) {
+        pass ??= encoder.beginComputePass();
+        this.#launch(step, pass);
+        continue;
+      }
+      pass?.end();
+      pass = undefined;
+      this.#transfer(step, encoder);
+    }
+    pass?.end();
+  }
+
+  #launch(launch: Dispatch, pass: GPUComputePassEncoder): void {
+    const pipeline = this.#pipelines[launch.kernel];
+    if (!pipeline || !launch.group) {
+      throw new EdgeRelaxError(
+        'format',
+        `the program launches kernel ${launch.kernel}, unknown here`,
+      );
+    }
+    const grid = launch.scalars[0] ?? 0;
+    const y = Math.ceil(grid / MAX_GROUPS);
+    pass.setPipeline(pipeline);
+    pass.setBindGroup(0, launch.group);
+    pass.dispatchWorkgroups(Math.ceil(grid / y), y);
+    this.stats.launches++;
+  }
+
+  #transfer({ source, target }: Transfer, encoder: GPUCommandEncoder): void {
+    const to = this.buffer(target.kind, target.index);
+    if (!source) {
+      encoder.clearBuffer(to, target.offset, target.bytes);
+      return;
+    }
+    const from = this.buffer(source.kind, source.index);
+    encoder.copyBufferToBuffer(from, source.offset, to, target.offset, target.bytes);
+  }
+
+  setScalar(list: CommandList, launch: number, scalar: number, value: number): void {
+    if (!list.uniforms) return;
+    const at = launch * SLOT + scalar * 4;
+    this.device.queue.writeBuffer(list.uniforms, at, new Int32Array([value]));
+  }
+
+  remember(id: number, list: CommandList): void {
+    this.#lists.set(id, list);
+  }
+
+  recall(id: number): CommandList {
+    const list = this.#lists.get(id);
+    if (!list) throw new EdgeRelaxError('vm', `no command list ${id} was recorded`);
+    return list;
+  }
+
+  forget(id?: number): void {
+    for (const key of id === undefined ? [...this.#lists.keys()] : [id]) {
+      const uniforms = this.#lists.get(key)?.uniforms;
+      if (uniforms) this.free(uniforms);
+      this.#lists.delete(key);
+    }
+  }
+
+  /** Copies of the bytes of places, in one mapping, once the GPU has done all before. */
+  async read(places: readonly Place[]): Promise<ArrayBuffer[]> {
+    const starts: number[] = [];
+    let total = 0;
+    for (const place of places) {
+      starts.push(total);
+      total += (place.bytes + 3) & ~3;
+    }
+    const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
+    const staging = this.#make(total, 'staging', usage);
+    try {
+      const encoder = this.device.createCommandEncoder();
+      places.forEach((place, k) => {
+        const size = (place.bytes + 3) & ~3;
+        const from = this.buffer(place.kind, place.index);
+        if (size) encoder.copyBufferToBuffer(from, place.offset, staging, starts[k] ?? 0, size);
+      });
+      this.device.queue.submit([encoder.finish()]);
+      await staging.mapAsync(GPUMapMode.READ);
+      const mapped = staging.getMappedRange();
+      return places.map((place, k) => mapped.slice(starts[k], (starts[k] ?? 0) + place.bytes));
+    } finally {
+      this.free(staging);
+    }
+  }
+
+  free(buffer: GPUBuffer): void {
+    if (!this.#owned.delete(buffer)) return;
+    this.stats.buffers--;
+    this.stats.bufferBytes -= buffer.size;
+    buffer.destroy();
+  }
+
+  destroy(): void {
+    for (const buffer of [...this.#owned]) this.free(buffer);
+    this.#buffers.clear();
+    this.#lists.clear();
+  }
+
+  #make(
+    bytes: number,
+    label: string,
+    usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST,
+  ): GPUBuffer {
+    const size = Math.max((bytes + 3) & ~3, 16);
+    const limit = this.device.limits.maxBufferSize;
+    if (size > limit) {
+      throw new EdgeRelaxError(
+        'limit',
+        `${label} needs ${size} bytes, a buffer of this device holds ${limit}; use backend 'wasm'`,
+      );
+    }
+    const buffer = this.device.createBuffer({ size, usage, label });
+    this.#owned.add(buffer);
+    this.stats.buffers++;
+    this.stats.bufferBytes += size;
+    return buffer;
+  }
+}
+
+export function isDispatch(step: Step): step is Dispatch {
+  return 'kernel' in step;
+}

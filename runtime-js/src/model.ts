@@ -1,0 +1,367 @@
+/** A loaded model: runs are queued per model, a failed one leaves the next ones alone. */
+
+import { checkNeeds, findAdapter, requestDevice } from './adapter.ts';
+import { drain } from './drain.ts';
+import { EdgeRelaxError, throwIfAborted } from './errors.ts';
+import { Gpu, type GpuStats, type Place } from './gpu.ts';
+import { BINDING, DEVICE, STATUS } from './isa.ts';
+import type { FunctionInfo, Manifest, ProgramInfo, TensorInfo } from './manifest.ts';
+import { Source } from './source.ts';
+import { elementBytes, fromBytes, type Input, readInput, type TypedArray } from './tensors.ts';
+import { type OutputPlace, Vm } from './vm.ts';
+
+export type Backend = 'webgpu' | 'wasm';
+
+export interface Output {
+  readonly data: TypedArray;
+  readonly shape: readonly number[];
+  readonly dtype: string;
+}
+
+export interface RunOptions {
+  /** A function other than `main`. */
+  readonly function?: string;
+  readonly signal?: AbortSignal;
+}
+
+export interface ModelOptions {
+  readonly device?: GPUDevice | undefined;
+  readonly adapter?: GPUAdapter | undefined;
+  readonly signal?: AbortSignal | undefined;
+  readonly onPipeline: (name: string) => void;
+}
+
+export interface ModelStats extends GpuStats {
+  instructions: number;
+  listHits: number;
+  listMisses: number;
+  vmBytes: number;
+}
+
+const ON_GPU = 1;
+const ON_CPU = 2;
+
+/** What lives as long as a GPU device does, or the VM alone. */
+interface Parts {
+  readonly vm: Vm;
+  readonly gpu: Gpu | undefined;
+}
+
+/** A model ready to run. `dispose` frees everything, and may be called at any time, twice too. */
+export class Model {
+  readonly backend: Backend;
+  readonly manifest: Manifest;
+  readonly inputs: readonly TensorInfo[];
+  readonly outputs: readonly TensorInfo[];
+  readonly #source: Source;
+  readonly #options: ModelOptions;
+  #parts: Parts | undefined;
+  #lost: string | undefined;
+  #disposed = false;
+  #tail: Promise<unknown> = Promise.resolve();
+
+  private constructor(source: Source, backend: Backend, options: ModelOptions) {
+    this.#source = source;
+    this.#options = options;
+    this.backend = backend;
+    this.manifest = source.manifest;
+    const main = source.manifest.functions[0];
+    this.inputs = main?.inputs ?? [];
+    this.outputs = main?.outputs ?? [];
+  }
+
+  static async open(source: Source, backend: Backend, options: ModelOptions): Promise<Model> {
+    const model = new Model(source, backend, options);
+    await model.#open();
+    return model;
+  }
+
+  /** Runs a function on inputs by name. Calls may overlap: they run one after another. */
+  run(inputs: Record<string, Input>, options: RunOptions = {}): Promise<Record<string, Output>> {
+    return this.#enqueue(() => this.#run(inputs, options));
+  }
+
+  /** Makes the model usable again after its GPU device was lost: a new device, the weights anew. */
+  reload(): Promise<void> {
+    return this.#enqueue(async () => {
+      this.#close();
+      await this.#open();
+    });
+  }
+
+  stats(): ModelStats {
+    const none: GpuStats = { pipelines: 0, bindGroups: 0, buffers: 0, bufferBytes: 0, launches: 0 };
+    const parts = this.#parts;
+    const vm = parts?.vm.stats();
+    return {
+      ...none,
+      ...parts?.gpu?.stats,
+      instructions: vm?.instructions ?? 0,
+      listHits: vm?.list_hits ?? 0,
+      listMisses: vm?.list_misses ?? 0,
+      vmBytes: parts?.vm.memoryBytes ?? 0,
+    };
+  }
+
+  /** Waits for the run that is under way, then frees all. Runs that wait fail with `disposed`. */
+  async dispose(): Promise<void> {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    await this.#tail.catch(() => undefined);
+    this.#close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.dispose();
+  }
+
+  #enqueue<T>(task: () => Promise<T>): Promise<T> {
+    const turn = this.#tail.then(task, task);
+    this.#tail = turn.catch(() => undefined);
+    return turn;
+  }
+
+  #close(): void {
+    const parts = this.#parts;
+    this.#parts = undefined;
+    parts?.gpu?.destroy();
+    parts?.vm.close();
+    if (parts?.gpu && !this.#options.device) parts.gpu.device.destroy();
+  }
+
+  async #open(): Promise<void> {
+    const { manifest } = this.#source;
+    const wanted = this.backend === 'webgpu' ? 'gpu' : 'cpu';
+    const program = manifest.programs.find((p) => p.device === wanted);
+    if (!program) {
+      throw new EdgeRelaxError('input', `the artifact has no program for ${wanted}; export one`);
+    }
+    this.#source.expect(filesOf(manifest, program));
+    const device = program.device === 'gpu' ? await this.#device() : undefined;
+    const gpu = device && new Gpu(device, program.gpu_kernels);
+    let vm: Vm | undefined;
+    try {
+      vm = await this.#load(program, gpu);
+      throwIfAborted(this.#options.signal);
+    } catch (error) {
+      gpu?.destroy();
+      vm?.close();
+      if (!this.#options.device) device?.destroy();
+      throw error;
+    }
+    this.#lost = undefined;
+    this.#parts = { vm, gpu };
+    if (gpu) this.#watch(gpu);
+  }
+
+  #watch(gpu: Gpu): void {
+    void gpu.device.lost.then((info) => {
+      if (this.#parts?.gpu === gpu) this.#lost = info.message || info.reason;
+    });
+  }
+
+  async #device(): Promise<GPUDevice> {
+    if (this.#options.device) {
+      checkNeeds(this.#options.device, this.manifest);
+      return this.#options.device;
+    }
+    const fresh = this.#lost === undefined ? this.#options.adapter : undefined;
+    const adapter = fresh ?? (await findAdapter(undefined));
+    if (!adapter) throw new EdgeRelaxError('no-webgpu', "no GPU adapter; use backend 'wasm'");
+    return requestDevice(adapter, this.manifest);
+  }
+
+  /** Fetches what the program needs; pipelines are made while the weights come in. */
+  async #load(program: ProgramInfo, gpu: Gpu | undefined): Promise<Vm> {
+    const { manifest } = this.#source;
+    const [wasm, code] = await Promise.all([
+      this.#source.read(manifest.vm),
+      this.#source.read(program.program),
+    ]);
+    const vm = await Vm.open(wasm, code);
+    try {
+      const compiling = this.#compile(program, gpu);
+      compiling.catch(() => undefined); // awaited below; a failing weight must not leave it unheard
+      if (manifest.cpu_kernels_file) {
+        const kernels = await this.#source.read(manifest.cpu_kernels_file);
+        await vm.loadKernels(kernels, manifest.cpu_kernels.length);
+      }
+      await this.#loadWeights(program, vm, gpu);
+      await compiling;
+      return vm;
+    } catch (error) {
+      vm.close();
+      throw error;
+    }
+  }
+
+  async #compile(program: ProgramInfo, gpu: Gpu | undefined): Promise<void> {
+    if (!gpu || !program.kernels) return;
+    await gpu.compile(await this.#source.read(program.kernels), this.#options.onPipeline);
+  }
+
+  /** Shard by shard: each is written to where it belongs and let go. */
+  async #loadWeights(program: ProgramInfo, vm: Vm, gpu: Gpu | undefined): Promise<void> {
+    const { weights } = this.#source.manifest;
+    const held = new Map<string, Promise<Uint8Array<ArrayBuffer>>>();
+    const shard = (file: string): Promise<Uint8Array<ArrayBuffer>> => {
+      const found = held.get(file);
+      if (found) return found;
+      held.clear();
+      const fetched = this.#source.read(file);
+      held.set(file, fetched);
+      return fetched;
+    };
+    const onCpu = new Set(program.weights_on_cpu);
+    const onGpu = new Set(program.weights_on_gpu);
+    for (const [k, weight] of weights.entries()) {
+      if (!onCpu.has(k) && !onGpu.has(k)) continue;
+      const buffer = gpu && onGpu.has(k) ? gpu.makeWeight(k, weight.bytes, weight.name) : undefined;
+      const pieces: Uint8Array<ArrayBuffer>[] = [];
+      let at = 0;
+      for (const part of weight.parts) {
+        const piece = (await shard(part.file)).subarray(part.offset, part.offset + part.bytes);
+        if (buffer) gpu?.write(buffer, at, piece);
+        if (onCpu.has(k)) pieces.push(piece);
+        at += part.bytes;
+      }
+      if (onCpu.has(k)) vm.setWeight(k, weight.bytes, pieces);
+    }
+  }
+
+  async #run(inputs: Record<string, Input>, options: RunOptions): Promise<Record<string, Output>> {
+    throwIfAborted(options.signal);
+    const { vm, gpu } = this.#ready();
+    const name = options.function ?? 'main';
+    const fn = this.manifest.functions.findIndex((f) => f.name === name);
+    const info = this.manifest.functions[fn];
+    if (!info) throw new EdgeRelaxError('input', `no function ${name}`);
+    try {
+      this.#giveInputs(vm, gpu, fn, info, inputs);
+      await this.#drive(vm, gpu, fn, options.signal);
+      return await this.#results(vm, gpu, info);
+    } catch (error) {
+      vm.cancel();
+      throw await this.#explain(error);
+    }
+  }
+
+  #ready(): Parts {
+    if (this.#disposed) throw new EdgeRelaxError('disposed', 'the model was disposed of');
+    if (this.#lost !== undefined) throw lostError(this.#lost);
+    if (!this.#parts) throw lostError('the model could not be reloaded');
+    return this.#parts;
+  }
+
+  /** A failure that a lost device caused is told as that. */
+  async #explain(error: unknown): Promise<unknown> {
+    const gpu = this.#parts?.gpu;
+    if (!gpu || error instanceof EdgeRelaxError) return error;
+    const info = await Promise.race([
+      gpu.device.lost,
+      new Promise<undefined>((resolve) => setTimeout(resolve, 50)),
+    ]);
+    if (info) return lostError(info.message || info.reason);
+    return new EdgeRelaxError('device', `the GPU failed: ${String(error)}`, { cause: error });
+  }
+
+  #giveInputs(
+    vm: Vm,
+    gpu: Gpu | undefined,
+    fn: number,
+    info: FunctionInfo,
+    inputs: Record<string, Input>,
+  ): void {
+    checkNames(info, inputs);
+    let stale = false;
+    for (const [k, spec] of info.inputs.entries()) {
+      const { data, shape } = readInput(spec, inputs[spec.name] as Input);
+      const bytes = bytesOf(data);
+      const places = vm.inputPlaces(fn, k);
+      vm.setInput(k, spec.dtype, shape, bytes, !gpu || (places & ON_CPU) !== 0);
+      if (gpu && places & ON_GPU) {
+        stale = gpu.fitInput(k, bytes.length) || stale;
+        gpu.write(gpu.buffer(BINDING.input, k), 0, bytes);
+      }
+    }
+    if (stale) vm.cancel();
+  }
+
+  async #drive(
+    vm: Vm,
+    gpu: Gpu | undefined,
+    fn: number,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
+    for (let status = vm.run(fn); ; status = vm.resume()) {
+      const reads = gpu ? drain(gpu, vm) : [];
+      if (gpu && reads.length > 0) {
+        const values = await gpu.read(reads.map((read) => read.place));
+        values.forEach((value, k) => {
+          const pointer = reads[k]?.pointer ?? 0;
+          vm.bytes(pointer, value.byteLength).set(new Uint8Array(value));
+        });
+      }
+      if (status === STATUS.done) return;
+      throwIfAborted(signal);
+    }
+  }
+
+  async #results(
+    vm: Vm,
+    gpu: Gpu | undefined,
+    info: FunctionInfo,
+  ): Promise<Record<string, Output>> {
+    const places = info.outputs.map((_, k) => vm.output(k));
+    const remote = places.filter((place) => place.device === DEVICE.gpu);
+    const fetched = gpu && remote.length > 0 ? await gpu.read(remote.map(exact)) : [];
+    const results: Record<string, Output> = {};
+    info.outputs.forEach((spec, k) => {
+      const place = places[k];
+      if (!place) return;
+      const onGpu = remote.indexOf(place);
+      const raw =
+        onGpu >= 0
+          ? (fetched[onGpu] ?? new ArrayBuffer(0))
+          : vm.bytes(place.pointer, exact(place).bytes).slice().buffer;
+      const data = fromBytes(place.dtype, raw);
+      results[spec.name] = { data, shape: place.shape, dtype: place.dtype };
+    });
+    return results;
+  }
+}
+
+function filesOf(manifest: Manifest, program: ProgramInfo): string[] {
+  const used = new Set([...program.weights_on_gpu, ...program.weights_on_cpu]);
+  const shards = manifest.weights.flatMap((w, k) =>
+    used.has(k) ? w.parts.map((p) => p.file) : [],
+  );
+  const names = [manifest.vm, program.program, program.kernels, manifest.cpu_kernels_file];
+  return [...names.filter((name) => name !== null), ...shards];
+}
+
+function checkNames(info: FunctionInfo, inputs: Record<string, Input>): void {
+  const known = info.inputs.map((spec) => spec.name);
+  const unknown = Object.keys(inputs).filter((name) => !known.includes(name));
+  const missing = known.filter((name) => inputs[name] === undefined);
+  if (unknown.length + missing.length === 0) return;
+  const wrong = [
+    ...unknown.map((name) => `unknown input '${name}'`),
+    ...missing.map((name) => `missing '${name}'`),
+  ];
+  throw new EdgeRelaxError('input', `${wrong.join(', ')}; the inputs are ${known.join(', ')}`);
+}
+
+function bytesOf(data: TypedArray): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength);
+}
+
+/** The place without the padding to whole words. */
+function exact(place: OutputPlace): Place {
+  const count = place.shape.reduce((product, size) => product * size, 1);
+  return { ...place, bytes: count * elementBytes(place.dtype) };
+}
+
+function lostError(why: string): EdgeRelaxError {
+  return new EdgeRelaxError('lost', `the GPU device was lost (${why}); call reload() or load()`);
+}
