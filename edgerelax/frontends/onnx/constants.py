@@ -10,9 +10,10 @@ from fractions import Fraction
 
 import numpy as np
 
+from edgerelax.ir.concrete import concrete
 from edgerelax.ir.graph import Call, Constant, Expression, MatchCast, Value, Var
 from edgerelax.ir.op import Array
-from edgerelax.ir.types import IntTensor, as_tensor
+from edgerelax.ir.types import IntTensor, as_tensor, exprs_in
 from edgerelax.sym import Expr, as_expr, ceildiv, prove_eq, prove_le
 
 LIMIT = 1 << 16
@@ -65,8 +66,10 @@ class Constants:
         arrays = [None if a is None else self.array(a) for a in call.args]
         if any(a is not None and b is None for a, b in zip(call.args, arrays, strict=True)):
             return None
+        if any(e.as_int() is None for e in exprs_in(call.attrs)):
+            return None
         with np.errstate(all="ignore"):
-            result = call.op.reference(*arrays, **call.attrs)
+            result = call.op.reference(*arrays, **concrete(call.attrs, {}))
         return None if isinstance(result, tuple) else np.asarray(result)
 
     def integers(self, value: Value) -> tuple[Expr, ...] | None:

@@ -3,7 +3,7 @@
 from edgerelax.frontends.onnx.broadcasting import aligned
 from edgerelax.frontends.onnx.node import Node
 from edgerelax.frontends.onnx.registry import Handler, Result, importer, register
-from edgerelax.ir.dtypes import BOOL, STRING, DType
+from edgerelax.ir.dtypes import BOOL, DTYPES, STRING, DType
 from edgerelax.ir.graph import Value
 
 UNARY = {
@@ -87,11 +87,22 @@ def _mod(node: Node) -> Result:
 
 @importer("BitShift")
 def _bit_shift(node: Node) -> Result:
-    ops = {"LEFT": "shift_left", "RIGHT": "shift_right"}
-    direction = node.attr("direction")
-    if direction not in ops:
+    """Signed integers shift as their bits do to the left, arithmetically to the right."""
+    direction, (x, count) = node.attr("direction"), node.values()
+    if direction not in ("LEFT", "RIGHT"):
         raise node.bad(f"direction {direction!r}, not LEFT or RIGHT")
-    return broadcast_call(node, ops[direction], *node.values())
+    op, signed = f"shift_{direction.lower()}", node.dtype(x)
+    if signed.kind == "uint":
+        return broadcast_call(node, op, x, count)
+    unsigned = DTYPES[f"u{signed.bits}"]
+    bits, count = node.cast(x, unsigned), node.cast(count, unsigned)
+    if direction == "LEFT":
+        return node.cast(broadcast_call(node, op, bits, count), signed)
+    negative = node.emit("lt", x, node.scalar(0, signed))
+    flipped = node.emit("where", negative, node.emit("bitwise_not", bits), bits)
+    shifted = broadcast_call(node, op, flipped, count)
+    back = broadcast_call(node, "where", negative, node.emit("bitwise_not", shifted), shifted)
+    return node.cast(back, signed)
 
 
 @importer("Where")
@@ -157,13 +168,12 @@ def _identity(node: Node) -> Result:
 
 @importer("Dropout")
 def _dropout(node: Node) -> Result:
-    """Inference: the operand itself. A node that asks for training is random unless its ratio is 0."""
+    """Inference: the operand itself. Training is random unless the ratio is 0."""
     x = node.value(0)
-    training = node.constant(node.input(2))
-    ratio = node.constant(node.input(1))
-    if node.input(2) is not None and (training is None or bool(training.item())):
-        if ratio is None or float(ratio.item()) != 0:
-            raise node.unsupported("training mode", "export the model for inference")
+    training, ratio = node.constant(node.input(2)), node.constant(node.input(1))
+    may_train = node.input(2) is not None and (training is None or bool(training.item()))
+    if may_train and (ratio is None or float(ratio.item()) != 0):
+        raise node.unsupported("training mode", "export the model for inference")
     mask = None
     if node.wants(1):
         mask = node.emit("full", dims=node.dims(x), value=True, dtype=BOOL)

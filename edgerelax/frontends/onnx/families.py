@@ -5,10 +5,27 @@ from edgerelax.frontends.onnx import (
     creation,
     elementwise,
     indexing,
+    microsoft,
     nn,
+    normalisation,
+    quantization,
     reduction,
+    sampling,
     shape,
     slicing,
 )
 
-LOADED = (control, creation, elementwise, indexing, nn, reduction, shape, slicing)
+LOADED = (
+    control,
+    creation,
+    elementwise,
+    indexing,
+    microsoft,
+    nn,
+    normalisation,
+    quantization,
+    reduction,
+    sampling,
+    shape,
+    slicing,
+)

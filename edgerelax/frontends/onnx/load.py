@@ -47,7 +47,7 @@ def load(
     params = _params(walk, frame, proto.graph)
     results = walk.graph(proto.graph, frame)
     walk.dimensions.finish()
-    walk.problems.raise_if_any(source.label)
+    walk.report()
     outputs = _outputs(source, results)
     body = builder.finish(tuple(outputs.values()))
     func = GraphFunc(name, tuple(params), body, tuple(outputs))

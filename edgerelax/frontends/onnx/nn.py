@@ -128,11 +128,18 @@ def conv(node: Node, x: Value, w: Value, bias: Value | None) -> Value:
 
 @importer("ConvInteger")
 def _conv_integer(node: Node) -> Result:
-    group = node.attr("group")
-    x, w = conv_operands(node, node.value(0), node.value(1), group)
-    attrs = _window_attrs(node, _spatial(node, x), node.dims(w)[2:])
     zeros = (_scalar_or_vector(node, 2), _scalar_or_vector(node, 3))
-    return node.emit("conv_integer", x, w, *zeros, group=group, **attrs)
+    return conv_integer(node, node.value(0), node.value(1), *zeros)
+
+
+def conv_integer(
+    node: Node, x: Value, w: Value, x_zero: Value | None, w_zero: Value | None
+) -> Value:
+    """The exact convolution of 8-bit operands less their zero points, as i32."""
+    group = node.attr("group", 1)
+    x, w = conv_operands(node, x, w, group)
+    attrs = _window_attrs(node, _spatial(node, x), node.dims(w)[2:])
+    return node.emit("conv_integer", x, w, x_zero, w_zero, group=group, **attrs)
 
 
 def _scalar_or_vector(node: Node, k: int) -> Value | None:
@@ -180,10 +187,10 @@ def _transposed_targets(node: Node, sizes: Dims, strides: Sequence[int]) -> Dims
 def _max_pool(node: Node) -> Result:
     x = node.value(0)
     kernel, attrs = _pool_attrs(node, x)
-    column_major = bool(node.attr("storage_order", 0))
     if not node.wants(1):
         return node.emit("max_pool", x, kernel=kernel, **attrs)
-    return node.emit_all("max_pool", x, kernel=kernel, **attrs, indices=True)
+    order = bool(node.attr("storage_order", 0))
+    return node.emit_all("max_pool", x, kernel=kernel, **attrs, indices=True, column_major=order)
 
 
 @importer("AveragePool")

@@ -55,8 +55,9 @@ class Node:
         return name in self.attributes
 
     def attr(self, name: str, fallback: Any = _REQUIRED) -> Any:
-        """An attribute as int, float, str, tuple, array or GraphProto: the node's, else `fallback`,
-        else the standard's default.
+        """An attribute as int, float, str, tuple, array or GraphProto.
+
+        The node's, else `fallback`, else the standard's default.
         """
         if name in self.attributes:
             return self._convert(self.attributes[name])

@@ -46,6 +46,13 @@ def default(schema: "defs.OpSchema | None", name: str) -> "onnx.AttributeProto |
     return found if found is not None and found.type != AttributeProto.UNDEFINED else None
 
 
+def defaults(schema: "defs.OpSchema | None") -> dict[str, onnx.AttributeProto]:
+    """All defaults of an operator."""
+    names = () if schema is None else schema.attributes
+    found = {name: default(schema, name) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def function_body(
     schema: "defs.OpSchema", node: onnx.NodeProto, version: int, types: list[bytes]
 ) -> "onnx.FunctionProto | None":

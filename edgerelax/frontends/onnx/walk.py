@@ -13,14 +13,21 @@ from edgerelax.frontends.onnx.node import Node
 from edgerelax.frontends.onnx.ordering import needed_nodes, title
 from edgerelax.frontends.onnx.reading import DEFAULT_DOMAINS, opsets
 from edgerelax.frontends.onnx.registry import Handler, Item, Result, find, nearest
-from edgerelax.frontends.onnx.schema import Attributes, check_node, function_body, schema_of
+from edgerelax.frontends.onnx.schema import (
+    Attributes,
+    check_node,
+    defaults,
+    function_body,
+    schema_of,
+)
 from edgerelax.frontends.onnx.symbols import Dimensions
 from edgerelax.frontends.onnx.tensors import array_of, dense
 from edgerelax.frontends.onnx.typing import type_of
 from edgerelax.ir.builder import Builder, make_call
 from edgerelax.ir.diagnostics import FormatError, Report, UnsupportedError
-from edgerelax.ir.dtypes import from_numpy
+from edgerelax.ir.dtypes import STRING, from_numpy
 from edgerelax.ir.graph import (
+    Call,
     Constant,
     Expression,
     MakeShape,
@@ -80,6 +87,7 @@ class Walk:
     functions: dict[tuple[str, str, str], onnx.FunctionProto] = field(default_factory=dict)
     constants: Constants = field(default_factory=Constants)
     problems: Report = field(default_factory=Report)
+    missing: dict[tuple[str, str, int], list[str]] = field(default_factory=dict)
 
     # Graphs and nodes
 
@@ -89,8 +97,8 @@ class Walk:
         return self.nodes(graph.node, [o.name for o in graph.output], frame)
 
     def _initializers(self, graph: onnx.GraphProto, frame: Frame) -> None:
-        for tensor in graph.initializer:
-            frame.names[tensor.name] = self.constant(tensor.name, array_of(tensor, self.folder))
+        for stored in graph.initializer:
+            frame.names[stored.name] = self.constant(stored.name, array_of(stored, self.folder))
         for sparse in graph.sparse_initializer:
             name = sparse.values.name
             frame.names[name] = self.constant(name, dense(sparse, self.folder))
@@ -133,6 +141,7 @@ class Walk:
             version = self._version(domain, frame, origin, proto)
             schema = schema_of(domain, proto.op_type, version)
             handler = find(domain, proto.op_type, version)
+            proto = _resolved(proto, attributes)
             node = Node(self, frame, proto, schema, version, attributes, tuple(items), origin)
             if schema is not None and not schema.deprecated:
                 self._check(node)
@@ -141,8 +150,10 @@ class Walk:
                     return [UNKNOWN] * len(proto.output)
                 return self._handled(handler, node)
             function = self._standard_body(node)
-        if any(isinstance(i, Unknown) for i in items):
-            items = [UNKNOWN if isinstance(i, Unknown) else i for i in items]
+            if function is None:
+                self.missing.setdefault((domain, node.op, version), []).append(origin)
+                return [UNKNOWN] * len(proto.output)
+            attributes = {**defaults(schema), **attributes}
         return self._function(function, proto, attributes, frame, items)
 
     def _version(self, domain: str, frame: Frame, origin: str, proto: onnx.NodeProto) -> int:
@@ -164,21 +175,27 @@ class Walk:
         result: Result = handler(node)
         return [result] if isinstance(result, Var | Constant) else result
 
+    def report(self) -> None:
+        """Raise UnsupportedError if any node could not be imported, naming all."""
+        for (domain, op, version), places in self.missing.items():
+            more = f", and {len(places) - 5} more" if len(places) > 5 else ""
+            self.problems.add(
+                UnsupportedError(
+                    f"{op} of {domain or 'ai.onnx'} {version} cannot be imported yet",
+                    origin=", ".join(places[:5]) + more,
+                    hint=nearest(domain, op),
+                )
+            )
+        self.problems.raise_if_any(self.label)
+
     # Functions
 
-    def _standard_body(self, node: Node) -> onnx.FunctionProto:
-        """The standard's own definition of an operator without a row."""
+    def _standard_body(self, node: Node) -> onnx.FunctionProto | None:
+        """The standard's own definition of an operator without a row, if it has one."""
         body = None
         if node.schema is not None:
             types = [type_of(i) for i in node.inputs]
             body = function_body(node.schema, node.proto, node.version, types)
-        if body is None:
-            domain = node.proto.domain or "ai.onnx"
-            raise UnsupportedError(
-                f"{node.op} of {domain} {node.version} cannot be imported yet",
-                origin=node.origin,
-                hint=nearest(node.proto.domain, node.op),
-            )
         return body
 
     def _function(
@@ -196,15 +213,15 @@ class Walk:
                 f"which takes {len(function.input)}",
                 origin=f"{self.label}: {frame.path}",
             )
-        defaults = {a.name: a for a in function.attribute_proto}
         given = [*items, *[None] * (len(function.input) - len(items))]
         inner = replace(
             frame.inner(title(proto)),
             names=ChainMap(dict(zip(function.input, given, strict=True))),
             opsets={**frame.opsets, **opsets(function.opset_import)},
-            attributes={**defaults, **attributes},
+            attributes={**{a.name: a for a in function.attribute_proto}, **attributes},
         )
-        return self.nodes(function.node, function.output[: len(proto.output)], inner)
+        wanted = [f if o else "" for o, f in zip(proto.output, function.output, strict=False)]
+        return self.nodes(function.node, wanted, inner)
 
     # What nodes emit
 
@@ -214,8 +231,7 @@ class Walk:
 
     def call(self, node: Node, op: str, args: Sequence[Value | None], attrs: Any) -> Value:
         """A call of one result, all of its dims known, if need be by new names."""
-        call = make_call(OPS[op], args, attrs)
-        var = self._bind(node, call)
+        var = self._bind(node, self._make_call(node, op, args, attrs))
         if as_tensor(var.annotation) is None:
             raise TypeError(f"{op} gives {var.annotation}, not one tensor")
         return self._named_dims(node, var)
@@ -224,8 +240,15 @@ class Walk:
         self, node: Node, op: str, args: Sequence[Value | None], attrs: Any
     ) -> tuple[Value, ...]:
         """A call of several results."""
-        var = self._bind(node, make_call(OPS[op], args, attrs))
+        var = self._bind(node, self._make_call(node, op, args, attrs))
         return tuple(self._named_dims(node, v) for v in self.builder.fields(var))
+
+    def _make_call(self, node: Node, op: str, args: Sequence[Value | None], attrs: Any) -> Call:
+        for arg in args:
+            known = None if arg is None else as_tensor(arg.annotation)
+            if known is not None and known.dtype == STRING:
+                raise node.unsupported("text", hint="turn text into numbers before the model runs")
+        return make_call(OPS[op], args, attrs)
 
     def _bind(self, node: Node, value: Expression, annotation: Annotation | None = None) -> Var:
         name = next((n for n in node.proto.output if n), node.op)
@@ -266,6 +289,19 @@ class Walk:
         fresh = tuple(self.builder.fresh(f"{value.name}_{k}", bound) for k in range(count))
         self.match(node, read, Shape(fresh))
         return fresh
+
+
+def _resolved(proto: onnx.NodeProto, attributes: Attributes) -> onnx.NodeProto:
+    """The node without references to attributes of the enclosing function."""
+    if not any(a.ref_attr_name for a in proto.attribute):
+        return proto
+    own = onnx.NodeProto()
+    own.CopyFrom(proto)
+    del own.attribute[:]
+    for name, attribute in attributes.items():
+        own.attribute.add().CopyFrom(attribute)
+        own.attribute[-1].name = name
+    return own
 
 
 def _attributes(proto: onnx.NodeProto, frame: Frame) -> dict[str, onnx.AttributeProto]:

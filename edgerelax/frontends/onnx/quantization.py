@@ -1,0 +1,187 @@
+"""Importers of quantised operators, the standard's and onnxruntime's, by exact integer products."""
+
+import numpy as np
+
+from edgerelax.frontends.onnx.nn import conv_integer, fitted
+from edgerelax.frontends.onnx.node import Node
+from edgerelax.frontends.onnx.registry import Result, importer
+from edgerelax.ir.dtypes import F32, U8, DType
+from edgerelax.ir.graph import Value
+
+
+@importer("QuantizeLinear")
+@importer("QuantizeLinear", domain="com.microsoft")
+def _quantize_linear(node: Node) -> Result:
+    x, scale, zero = node.value(0), node.value(1), node.input(2)
+    named = node.attr("output_dtype", 0)
+    dtype = node.dtype_attr("output_dtype") if named else U8 if zero is None else node.dtype(zero)
+    if node.attr("precision", 0) not in (0, 1):
+        raise node.unsupported("a precision other than f32")
+    return quantize(node, x, scale, zero, dtype)
+
+
+@importer("DequantizeLinear")
+@importer("DequantizeLinear", domain="com.microsoft")
+def _dequantize_linear(node: Node) -> Result:
+    x, scale, zero = node.value(0), node.value(1), node.input(2)
+    named = node.attr("output_dtype", 0)
+    dtype = node.dtype_attr("output_dtype") if named else node.dtype(scale)
+    attrs = _blocks(node, x, scale)
+    result = node.emit("dequantize_linear", x, one(node, scale), one(node, zero), **attrs)
+    return node.cast(result, dtype)
+
+
+def quantize(node: Node, x: Value, scale: Value, zero: Value | None, dtype: DType) -> Value:
+    """round(x / scale) + zero, saturated; per axis or block as the node says."""
+    attrs = _blocks(node, x, scale)
+    if node.dtype(x) != node.dtype(scale):
+        x = node.cast(x, node.dtype(scale))
+    saturate = bool(node.attr("saturate", 1))
+    return node.emit(
+        "quantize_linear", x, one(node, scale), one(node, zero),
+        dtype=dtype, saturate=saturate, **attrs,
+    )  # fmt: skip
+
+
+def _blocks(node: Node, x: Value, scale: Value) -> dict[str, int]:
+    """Which axis scales run along, and over how many elements each reaches."""
+    if node.rank(scale) == 0 or node.count(scale) == 1:
+        return {}
+    block = node.attr("block_size", 0)
+    return {"axis": node.axis(x, node.attr("axis", 1)), "block_size": block}
+
+
+def one(node: Node, value: Value | None) -> Value | None:
+    """A scale or zero point, one of one element as a scalar."""
+    if value is None or node.rank(value) == 0 or node.count(value) != 1:
+        return value
+    return node.reshape(value, ())
+
+
+@importer("DynamicQuantizeLinear")
+def _dynamic_quantize_linear(node: Node) -> Result:
+    return node.emit_all("dynamic_quantize_linear", node.value(0))
+
+
+# Products
+
+
+@importer("MatMulInteger")
+def _matmul_integer(node: Node) -> Result:
+    return matmul_integer(node, node.value(0), node.value(1), node.input(2), node.input(3))
+
+
+def matmul_integer(
+    node: Node, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None
+) -> Value:
+    """The exact product of 8-bit operands less their zero points, as i32."""
+    a, b = fitted(node, a, b)
+    zeros = (one(node, a_zero), one(node, b_zero))
+    return node.emit("matmul_integer", a, b, *zeros)
+
+
+@importer("QLinearMatMul")
+def _qlinear_matmul(node: Node) -> Result:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.values()
+    total = matmul_integer(node, a, b, a_zero, b_zero)
+    if node.rank(a_scale) == 1 and node.count(a_scale) != 1 and node.rank(a) > 1:
+        a_scale = node.reshape(a_scale, (*node.dims(a_scale), 1))
+    scaled = _scaled(node, total, one(node, a_scale), one(node, b_scale))
+    return _requantized(node, scaled, y_scale, y_zero)
+
+
+def _scaled(node: Node, total: Value, *scales: Value | None) -> Value:
+    """An integer sum times scales, in f32."""
+    factor: Value | None = None
+    for scale in scales:
+        if scale is not None:
+            own = node.cast(scale, F32)
+            factor = own if factor is None else node.emit("mul", factor, own)
+    value = node.cast(total, F32)
+    return value if factor is None else node.emit("mul", value, factor)
+
+
+def _requantized(node: Node, value: Value, scale: Value, zero: Value) -> Value:
+    scale = one(node, node.cast(scale, F32)) or scale
+    return node.emit(
+        "quantize_linear", value, scale, one(node, zero), dtype=node.dtype(zero), saturate=True
+    )
+
+
+@importer("QLinearConv")
+def _qlinear_conv(node: Node) -> Result:
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (node.value(k) for k in range(8))
+    total = conv_integer(node, x, w, one(node, x_zero), one(node, w_zero))
+    rank, bias = node.rank(x), node.input(8)
+    if bias is not None:
+        column = (*node.dims(w)[:1], *[1] * (rank - 2))
+        total = node.emit("add", total, node.reshape(bias, column))
+    if node.rank(w_scale) == 1 and node.count(w_scale) != 1:
+        w_scale = node.reshape(w_scale, (*node.dims(w_scale), *[1] * (rank - 2)))
+    scaled = _scaled(node, total, one(node, x_scale), one(node, w_scale))
+    return _requantized(node, scaled, y_scale, y_zero)
+
+
+# onnxruntime's own
+
+
+@importer("MatMulIntegerToFloat", domain="com.microsoft")
+def _matmul_integer_to_float(node: Node) -> Result:
+    a, b, a_scale, b_scale = (node.value(k) for k in range(4))
+    total = matmul_integer(node, a, b, node.input(4), node.input(5))
+    return _with_bias(node, _scaled(node, total, one(node, a_scale), one(node, b_scale)), 6)
+
+
+@importer("DynamicQuantizeMatMul", domain="com.microsoft")
+def _dynamic_quantize_matmul(node: Node) -> Result:
+    a, b, b_scale = node.value(0), node.value(1), node.value(2)
+    q, scale, zero = node.emit_all("dynamic_quantize_linear", a)
+    total = matmul_integer(node, q, b, zero, node.input(3))
+    return _with_bias(node, _scaled(node, total, scale, one(node, b_scale)), 4)
+
+
+def _with_bias(node: Node, value: Value, k: int) -> Value:
+    bias = node.input(k)
+    return value if bias is None else node.emit("add", value, bias)
+
+
+@importer("QLinearAdd", "QLinearMul", domain="com.microsoft")
+def _qlinear_binary(node: Node) -> Result:
+    op = {"QLinearAdd": "add", "QLinearMul": "mul"}[node.op]
+    a, b = (_dequantized(node, k) for k in (0, 3))
+    y_zero = node.input(7) or node.array(np.zeros((), node.dtype(node.value(0)).numpy))
+    return _requantized(node, node.emit(op, a, b), node.value(6), y_zero)
+
+
+@importer("QLinearSigmoid", "QLinearLeakyRelu", domain="com.microsoft")
+def _qlinear_unary(node: Node) -> Result:
+    x = _dequantized(node, 0)
+    if node.op == "QLinearSigmoid":
+        y = node.emit("sigmoid", x)
+    else:
+        y = node.emit("leaky_relu", x, alpha=node.attr("alpha", 0.01))
+    y_zero = node.input(4) or node.array(np.zeros((), node.dtype(node.value(0)).numpy))
+    return _requantized(node, y, node.value(3), y_zero)
+
+
+@importer("QLinearGlobalAveragePool", domain="com.microsoft")
+def _qlinear_global_average_pool(node: Node) -> Result:
+    if node.attr("channels_last", 0):
+        raise node.unsupported("channels_last")
+    x = _dequantized(node, 0)
+    mean = node.emit("reduce_mean", x, axes=tuple(range(2, node.rank(x))), keepdims=True)
+    return _requantized(node, mean, node.value(3), node.value(4))
+
+
+@importer("QLinearConcat", domain="com.microsoft")
+def _qlinear_concat(node: Node) -> Result:
+    parts = [_dequantized(node, k) for k in range(2, len(node.inputs), 3)]
+    axis = node.axis(parts[0], node.attr("axis"))
+    joined = node.emit("concat", *parts, axis=axis)
+    return _requantized(node, joined, node.value(0), node.value(1))
+
+
+def _dequantized(node: Node, k: int) -> Value:
+    """Operands k to k + 2 (value, scale, zero point) as floats."""
+    zero = one(node, node.input(k + 2))
+    return node.emit("dequantize_linear", node.value(k), one(node, node.value(k + 1)), zero)
