@@ -55,7 +55,8 @@ def _lower(site: CallSite) -> LoopFunc:
     return lower_elementwise(site, lambda x: converted(x, dtype, saturate))
 
 
-def _reference(x: Array, dtype: DType, saturate: bool = True) -> Array:
+def reference(x: Array, dtype: DType, saturate: bool = True) -> Array:
+    """The meaning of a conversion, on arrays."""
     with np.errstate(all="ignore"):
         if dtype == BOOL:
             return np.asarray(x != 0)
@@ -91,7 +92,7 @@ OPERATORS = (
         "cast",
         ("x",),
         _infer,
-        _reference,
+        reference,
         _lower,
         attrs={"dtype": F32, "saturate": True},
         samples=(

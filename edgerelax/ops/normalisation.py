@@ -21,11 +21,9 @@ from edgerelax.ops.lowering import (
 )
 from edgerelax.ops.maps import (
     Dims,
-    equal_dim,
     fail,
     inputs_of,
     loop_func,
-    map_func,
     map_stage,
     normal_axis,
     outputs_of_site,
@@ -39,12 +37,11 @@ from edgerelax.ops.rules import (
     reduced_axes,
     show,
 )
-from edgerelax.sym import as_expr
 
 Element = Callable[[Dims], Scalar]
 
 
-def _infer_like_x(site: CallSite) -> Tensor:
+def infer_like_x(site: CallSite) -> Tensor:
     """The result is like the first operand, a tensor of floats."""
     x = tensor_of(site, 0)
     if x.dtype is not None:
@@ -52,7 +49,7 @@ def _infer_like_x(site: CallSite) -> Tensor:
     return Tensor(x.dims, x.dtype, x.rank)
 
 
-def _operands(site: CallSite, count: int) -> tuple[Buffer | None, ...]:
+def _given(site: CallSite, count: int) -> tuple[Buffer | None, ...]:
     buffers = inputs_of(site)
     return (*buffers, *[None] * (count - len(buffers)))
 
@@ -75,7 +72,7 @@ class Statistics:
     spread: Element
 
 
-def _statistics(
+def statistics(
     dims: Dims,
     reduced: Sequence[int],
     element: Element,
@@ -103,16 +100,18 @@ def _statistics(
     )
 
 
-def _inverse_deviation(epsilon: float) -> Callable[[Scalar], Scalar]:
+def inverse_deviation(epsilon: float) -> Callable[[Scalar], Scalar]:
+    """1 / sqrt(variance + epsilon)"""
     return lambda variance: 1.0 / op("sqrt", variance + epsilon)
 
 
-def _temps(x: Buffer, dims: Dims) -> tuple[Buffer, Buffer]:
+def temps(x: Buffer, dims: Dims) -> tuple[Buffer, Buffer]:
+    """Where the mean and the spread of x are kept."""
     dtype = wide(x.dtype)
     return Buffer("mean", dtype, dims), Buffer("spread", dtype, dims)
 
 
-def _scaled(value: Scalar, scale: Scalar | None, bias: Scalar | None) -> Scalar:
+def scaled(value: Scalar, scale: Scalar | None, bias: Scalar | None) -> Scalar:
     """value * scale + bias, in the dtype of the value."""
     if scale is not None:
         value = value * cast(scale, value.dtype)
@@ -139,7 +138,7 @@ def _check_broadcasts(site: CallSite, operands: Sequence[int]) -> None:
 
 
 def _infer_layer_norm(site: CallSite) -> Annotation:
-    result = _infer_like_x(site)
+    result = infer_like_x(site)
     _check_broadcasts(site, (1, 2))
     if not site.attrs["statistics"]:
         return result
@@ -154,18 +153,18 @@ def _infer_layer_norm(site: CallSite) -> Annotation:
 
 
 def _lower_layer_norm(site: CallSite) -> LoopFunc:
-    x, scale, bias = _operands(site, 3)
+    x, scale, bias = _given(site, 3)
     assert x is not None
     reduced = _trailing(site, x.rank)
     outs = outputs_of_site(site)
-    mean, spread = outs[1:] if len(outs) > 1 else _temps(x, without(x.dims, reduced))
-    parts = _statistics(
+    mean, spread = outs[1:] if len(outs) > 1 else temps(x, without(x.dims, reduced))
+    parts = statistics(
         x.dims,
         reduced,
         lambda at: widened(x[at]),
         mean,
         spread,
-        _inverse_deviation(site.attrs["epsilon"]),
+        inverse_deviation(site.attrs["epsilon"]),
     )
 
     def result(at: Dims) -> Scalar:
@@ -180,10 +179,10 @@ def _affine(
 ) -> Scalar:
     """Scaled and shifted by operands that broadcast to the shape `dims`."""
     loads = [None if b is None else broadcast_load(b, at, dims) for b in (scale, bias)]
-    return _scaled(value, *loads)
+    return scaled(value, *loads)
 
 
-def _moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
+def moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
     """Mean and variance, summed in f64; NaN over nothing."""
     with np.errstate(invalid="ignore"):
         count = np.prod([x.shape[a] for a in axes], dtype=np.int64)
@@ -201,24 +200,25 @@ def _layer_norm(
     statistics: bool = False,
 ) -> Array | tuple[Array, Array, Array]:
     values = x.astype(np.promote_types(x.dtype, np.float32))
-    mean, variance = _moments(values, tuple(range(axis % x.ndim, x.ndim)))
+    mean, variance = moments(values, tuple(range(axis % x.ndim, x.ndim)))
     inverse = 1 / np.sqrt(variance + epsilon).astype(values.dtype)
-    result = _affine_reference((values - mean) * inverse, scale, bias).astype(x.dtype)
+    result = affine_reference((values - mean) * inverse, scale, bias).astype(x.dtype)
     return (result, mean, inverse) if statistics else result
 
 
-def _affine_reference(x: Array, scale: Array | None, bias: Array | None) -> Array:
+def affine_reference(x: Array, scale: Array | None, bias: Array | None) -> Array:
+    """x * scale + bias, in the dtype of x."""
     scaled = x if scale is None else x * scale.astype(x.dtype)
     return np.asarray(scaled if bias is None else scaled + bias.astype(x.dtype))
 
 
 def _lower_rms_norm(site: CallSite) -> LoopFunc:
-    x, scale = _operands(site, 2)
+    x, scale = _given(site, 2)
     assert x is not None
     reduced = _trailing(site, x.rank)
-    _, spread = _temps(x, without(x.dims, reduced))
+    _, spread = temps(x, without(x.dims, reduced))
     count = count_of(x.dims, reduced, spread.dtype)
-    finish = _inverse_deviation(site.attrs["epsilon"])
+    finish = inverse_deviation(site.attrs["epsilon"])
 
     def square(at: Dims) -> Scalar:
         return widened(x[at]) * widened(x[at])
@@ -232,7 +232,7 @@ def _lower_rms_norm(site: CallSite) -> LoopFunc:
 
 
 def _infer_rms_norm(site: CallSite) -> Annotation:
-    result = _infer_like_x(site)
+    result = infer_like_x(site)
     _check_broadcasts(site, (1,))
     if result.rank is not None:
         _trailing(site, result.rank)
@@ -243,119 +243,14 @@ def _rms_norm(x: Array, scale: Array | None = None, axis: int = -1, epsilon: flo
     axes = tuple(range(axis % x.ndim, x.ndim))
     with np.errstate(invalid="ignore"):
         square = np.sum(x * x, axes, keepdims=True) / np.prod([x.shape[a] for a in axes])
-    return _affine_reference(x / np.sqrt(square + epsilon).astype(x.dtype), scale, None)
-
-
-# batch_norm, instance_norm, group_norm: scale and bias per channel, which is dim 1.
-
-
-def _infer_channels(site: CallSite) -> Annotation:
-    """x of rank 2 or more; the others have one number per channel."""
-    result = _infer_like_x(site)
-    if result.rank is not None and result.rank < 2:
-        raise fail(site, f"x has rank {result.rank}", "dim 1 is the channel")
-    for k in range(1, len(site.args)):
-        own = tensor_of(site, k)
-        if own.rank is not None and own.rank != 1:
-            raise fail(site, f"{site.op.operands[k]} has rank {own.rank}, not 1")
-        if own.dims is not None and result.dims is not None:
-            equal_dim(site, own.dims[0], result.dims[1], f"{site.op.operands[k]} and channels")
-    return result
-
-
-def _lower_batch_norm(site: CallSite) -> LoopFunc:
-    x, scale, bias, mean, variance = inputs_of(site)
-    assert x and scale and bias and mean and variance
-    finish = _inverse_deviation(site.attrs["epsilon"])
-
-    def result(at: Dims) -> Scalar:
-        value = widened(x[at])
-        inverse = finish(cast(variance[at[1]], value.dtype))
-        centred = value - cast(mean[at[1]], value.dtype)
-        return cast(_scaled(centred * inverse, scale[at[1]], bias[at[1]]), x.dtype)
-
-    return map_func(site, result)
-
-
-def _channelwise(values: Array, rank: int) -> Array:
-    return values.reshape(1, -1, *[1] * (rank - 2))
-
-
-def _batch_norm(
-    x: Array, scale: Array, bias: Array, mean: Array, variance: Array, epsilon: float = 1e-5
-) -> Array:
-    s, b, m, v = (_channelwise(a, x.ndim) for a in (scale, bias, mean, variance))
-    return np.asarray((x - m) / np.sqrt(v + x.dtype.type(epsilon)) * s + b)
-
-
-def _lower_instance_norm(site: CallSite) -> LoopFunc:
-    x, scale, bias = inputs_of(site)
-    assert x and scale and bias
-    reduced = tuple(range(2, x.rank))
-    mean, spread = _temps(x, x.dims[:2])
-    finish = _inverse_deviation(site.attrs["epsilon"])
-    parts = _statistics(x.dims, reduced, lambda at: widened(x[at]), mean, spread, finish)
-
-    def result(at: Dims) -> Scalar:
-        value = parts.centred(at) * parts.spread(at)
-        return cast(_scaled(value, scale[at[1]], bias[at[1]]), x.dtype)
-
-    return loop_func(site, [*parts.stages, map_stage(outputs_of_site(site)[0], result)])
-
-
-def _instance_norm(x: Array, scale: Array, bias: Array, epsilon: float = 1e-5) -> Array:
-    mean, variance = _moments(x, tuple(range(2, x.ndim)))
-    normal_x = (x - mean) / np.sqrt(variance + x.dtype.type(epsilon))
-    return _affine_reference(normal_x, _channelwise(scale, x.ndim), _channelwise(bias, x.ndim))
-
-
-def _infer_group_norm(site: CallSite) -> Annotation:
-    result = _infer_channels(site)
-    assert isinstance(result, Tensor)
-    groups = site.attrs["num_groups"]
-    count = None if result.dims is None else result.dims[1].as_int()
-    if groups < 1 or (count is not None and count % groups):
-        raise fail(site, f"{count} channels in {groups} groups", "groups divide the channels")
-    return result
-
-
-def _lower_group_norm(site: CallSite) -> LoopFunc:
-    x, scale, bias = inputs_of(site)
-    assert x and scale and bias
-    groups = site.attrs["num_groups"]
-    size = x.dims[1] // groups
-    dims = (x.dims[0], as_expr(groups), size, *x.dims[2:])
-    mean, spread = _temps(x, dims[:2])
-
-    def element(at: Dims) -> Scalar:
-        return widened(x[(at[0], at[1] * size + at[2], *at[3:])])
-
-    finish = _inverse_deviation(site.attrs["epsilon"])
-    parts = _statistics(dims, tuple(range(2, len(dims))), element, mean, spread, finish)
-
-    def result(at: Dims) -> Scalar:
-        group = at[1] // size
-        value = (widened(x[at]) - mean[at[0], group]) * spread[at[0], group]
-        return cast(_scaled(value, scale[at[1]], bias[at[1]]), x.dtype)
-
-    return loop_func(site, [*parts.stages, map_stage(outputs_of_site(site)[0], result)])
-
-
-def _group_norm(
-    x: Array, scale: Array, bias: Array, num_groups: int, epsilon: float = 1e-5
-) -> Array:
-    size = x.shape[1] // num_groups
-    grouped = x.reshape(x.shape[0], num_groups, size, *x.shape[2:])
-    mean, variance = _moments(grouped, tuple(range(2, grouped.ndim)))
-    normal_x = ((grouped - mean) / np.sqrt(variance + x.dtype.type(epsilon))).reshape(x.shape)
-    return _affine_reference(normal_x, _channelwise(scale, x.ndim), _channelwise(bias, x.ndim))
+    return affine_reference(x / np.sqrt(square + epsilon).astype(x.dtype), scale, None)
 
 
 # mean_variance_norm, lp_norm
 
 
 def _infer_over_axes(site: CallSite) -> Annotation:
-    result = _infer_like_x(site)
+    result = infer_like_x(site)
     if result.rank is not None:
         reduced_axes(site, result.rank)
     return result
@@ -364,9 +259,9 @@ def _infer_over_axes(site: CallSite) -> Annotation:
 def _lower_mean_variance_norm(site: CallSite) -> LoopFunc:
     x = _x_of(site)
     reduced = reduced_axes(site, x.rank)
-    mean, spread = _temps(x, without(x.dims, reduced))
+    mean, spread = temps(x, without(x.dims, reduced))
     epsilon = site.attrs["epsilon"]
-    parts = _statistics(
+    parts = statistics(
         x.dims,
         reduced,
         lambda at: widened(x[at]),
@@ -384,14 +279,14 @@ def _lower_mean_variance_norm(site: CallSite) -> LoopFunc:
 def _mean_variance_norm(
     x: Array, axes: tuple[int, ...] | None = (0, 2, 3), epsilon: float = 1e-9
 ) -> Array:
-    mean, variance = _moments(x, tuple(range(x.ndim)) if axes is None else tuple(axes))
+    mean, variance = moments(x, tuple(range(x.ndim)) if axes is None else tuple(axes))
     return np.asarray((x - mean) / (np.sqrt(variance) + x.dtype.type(epsilon)))
 
 
 def _lower_lp_norm(site: CallSite) -> LoopFunc:
     x = _x_of(site)
     reduced = (normal_axis(site, site.attrs["axis"], x.rank),)
-    _, size = _temps(x, without(x.dims, reduced))
+    _, size = temps(x, without(x.dims, reduced))
     is_euclidean = _order(site) == 2
 
     def part(at: Dims) -> Scalar:
@@ -418,7 +313,7 @@ def _order(site: CallSite) -> int:
 
 
 def _infer_lp_norm(site: CallSite) -> Annotation:
-    result = _infer_like_x(site)
+    result = infer_like_x(site)
     _order(site)
     if result.rank is not None:
         normal_axis(site, site.attrs["axis"], result.rank)
@@ -432,10 +327,6 @@ def _lp_norm(x: Array, axis: int = -1, p: int = 2) -> Array:
 
 _EPSILON = {"epsilon": 1e-5}
 _FACES = normal(2, 6, 3, 5)
-
-
-def _per_channel(count: int, how_many: int) -> tuple[Array, ...]:
-    return tuple(np.abs(normal(count, seed=k)) + 0.1 for k in range(how_many))
 
 
 OPERATORS = (
@@ -471,46 +362,6 @@ OPERATORS = (
             Sample((normal(2, 3, 5), normal(3, 5)), {"axis": 1}),
             Sample((normal(0, 5), normal(5))),
             Sample((normal(3, 17, dtype="float16"), normal(17, dtype="float16"))),
-        ),
-    ),
-    Operator(
-        "batch_norm",
-        ("x", "scale", "bias", "mean", "variance"),
-        _infer_channels,
-        narrow_reference(_batch_norm),
-        _lower_batch_norm,
-        attrs=_EPSILON,
-        samples=(
-            Sample((_FACES, *_per_channel(6, 4))),
-            Sample((normal(3, 4), *_per_channel(4, 4)), {"epsilon": 0.1}),
-            Sample((normal(0, 2, 4), *_per_channel(2, 4))),
-        ),
-    ),
-    Operator(
-        "instance_norm",
-        ("x", "scale", "bias"),
-        _infer_channels,
-        narrow_reference(_instance_norm),
-        _lower_instance_norm,
-        attrs=_EPSILON,
-        samples=(
-            Sample((_FACES, *_per_channel(6, 2))),
-            Sample((normal(1, 3, 7), *_per_channel(3, 2))),
-            Sample((normal(0, 2, 4), *_per_channel(2, 2))),
-        ),
-    ),
-    Operator(
-        "group_norm",
-        ("x", "scale", "bias"),
-        _infer_group_norm,
-        narrow_reference(_group_norm),
-        _lower_group_norm,
-        attrs={"num_groups": 1, **_EPSILON},
-        samples=(
-            Sample((_FACES, *_per_channel(6, 2)), {"num_groups": 2}),
-            Sample((_FACES, *_per_channel(6, 2)), {"num_groups": 6}),
-            Sample((normal(2, 4, 7), *_per_channel(4, 2)), {"num_groups": 1}),
-            Sample((normal(0, 4, 7), *_per_channel(4, 2)), {"num_groups": 2}),
         ),
     ),
     Operator(

@@ -213,7 +213,8 @@ def _windows_of_array(
         taps = np.arange(kernel[k]) * dilations[k]
         along.append(np.arange(count)[:, None] * strides[k] - begin + taps)
     counts, taps_each = [a.shape[0] for a in along], list(kernel)
-    grid_index, in_input, in_padding = [], np.bool_(True), np.bool_(True)
+    grid_index: list[Any] = [slice(None), slice(None)]
+    in_input, in_padding = np.asarray(True), np.asarray(True)
     for k, position in enumerate(along):
         shape = [1] * (2 * rank)
         shape[k], shape[rank + k] = position.shape
@@ -228,7 +229,7 @@ def _windows_of_array(
     if 0 in x.shape:
         values = np.full((*x.shape[:2], *in_input.shape), fill, x.dtype)
     else:
-        values = np.broadcast_to(x[(slice(None), slice(None), *grid_index)], (*x.shape[:2], *whole))
+        values = np.broadcast_to(x[tuple(grid_index)], (*x.shape[:2], *whole))
         values = values.reshape(*x.shape[:2], *in_input.shape)
     return np.where(in_input, values, np.asarray(fill, x.dtype)), in_input, in_padding
 

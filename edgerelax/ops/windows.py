@@ -99,7 +99,8 @@ def all_of(conditions: Sequence[Scalar]) -> Scalar:
             return a if b.value else b
         return op("and", a, b)
 
-    return reduce(both, conditions, constant(True, BOOL))
+    always: Scalar = constant(True, BOOL)
+    return reduce(both, conditions, always)
 
 
 def windows_of(site: CallSite, sizes: Dims, kernel: Dims) -> tuple[Window, ...]:
