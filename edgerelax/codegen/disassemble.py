@@ -9,7 +9,7 @@ from edgerelax.vm import isa
 def disassemble(data: bytes) -> str:
     """All that a program file says. Raises FormatError where it cannot be read.
 
-    A register is `%3`, a binding `slab 1 [%offset, %bytes]`, a label `@12`: the instruction's number.
+    A register is `%3`, a binding `slab 1 [%offset, %bytes]`, instruction number 12 `@12`.
     """
     program = decode(data)
     lines = [f"program version {isa.VERSION}"]

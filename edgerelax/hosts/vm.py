@@ -131,9 +131,9 @@ class Vm:
 
     def copy_in(self, data: bytes | memoryview | Bytes) -> int:
         """The address of a copy, which the caller frees."""
-        array = np.frombuffer(data, np.uint8)
-        pointer = self.alloc(array.size)
-        self.memory()[pointer : pointer + array.size] = array
+        size = memoryview(data).nbytes
+        pointer = self.alloc(size)
+        self.memory()[pointer : pointer + size] = np.frombuffer(data, np.uint8, size)
         return pointer
 
     def call(self, name: str, *arguments: int | float) -> int:
@@ -210,6 +210,9 @@ class VmModel:
 
     def set_weight(self, k: int, data: bytes | memoryview | Bytes) -> None:
         """Copy the cpu bytes of weight k into the VM."""
+        size, wanted = memoryview(data).nbytes, self.vm.call("er_weight_bytes", self._handle, k)
+        if size != wanted:
+            raise FormatError(f"weight {k} has {size} bytes; the program needs {wanted}")
         pointer = self.vm.copy_in(data)
         self.vm.free(self._weights.pop(k, 0))
         self._weights[k] = pointer
@@ -220,12 +223,13 @@ class VmModel:
         self.vm.call("er_set_budget", self._handle, float(steps))
 
     def set_input(self, k: int, array: npt.NDArray[Any], dtype: DType) -> None:
-        """Copy input k to the cpu."""
-        data = np.ascontiguousarray(array)
-        pointer = self._input_memory(k, data.nbytes)
-        self._describe(k, dtype, data.shape, data.nbytes, pointer)
-        memory = self.vm.memory()[pointer : pointer + data.nbytes]
-        memory[:] = data.reshape(-1).view(np.uint8)
+        """Copy input k to the cpu. The VM compares `dtype` with the signature's."""
+        if array.dtype != dtype.numpy or array.dtype.hasobject:
+            raise InputError(f"input {k} has dtype {array.dtype}; {dtype} is {dtype.numpy}")
+        pointer = self._input_memory(k, array.nbytes)
+        self._describe(k, dtype, array.shape, array.nbytes, pointer)
+        memory = self.vm.memory()[pointer : pointer + array.nbytes]
+        memory[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
     def describe_input(self, k: int, dtype: DType, dims: Sequence[int], size: int) -> None:
         """Say what input k is without bytes on the cpu; `size` is of the host's buffer."""
@@ -304,7 +308,8 @@ class VmModel:
         except wasmtime.Trap as trap:
             self.vm.recover()
             self.cancel()
-            raise VmError(f"a cpu kernel trapped: {trap.message}", code="trap") from trap
+            reason = trap.message.strip().splitlines()[-1].strip()  # above it stands the backtrace
+            raise VmError(f"a cpu kernel trapped: {reason}", code="trap") from trap
 
     def _input_memory(self, k: int, size: int) -> int:
         pointer, capacity = self._inputs.get(k, (0, 0))

@@ -54,6 +54,10 @@ uint32_t er_weight_places(const ErModel *m, uint32_t k) {
   return k < m->weight_count ? m->weight_rows[k].places : 0;
 }
 
+uint32_t er_weight_bytes(const ErModel *m, uint32_t k) {
+  return k < m->weight_count ? m->weight_rows[k].bytes : 0;
+}
+
 uint32_t er_input_places(const ErModel *m, uint32_t function, uint32_t k) {
   if (function >= m->function_count || k >= m->functions[function].row->inputs) return 0;
   return m->functions[function].inputs[k].places;
@@ -93,20 +97,20 @@ static bool check_input(ErModel *m, const ErFunction *f, uint32_t k) {
   const ErInput *input = &m->inputs[k];
   const ErText name = m->strings[row->name];
   if (input->dtype != row->dtype)
-    return er_fail(m, ER_ERROR_INPUT, "input %q has dtype %s; it must be %s", name,
+    return er_fail(m, ER_ERROR_INPUT, "input '%q' has dtype %s; it must be %s", name,
                    input->dtype < ER_DTYPE_COUNT ? er_dtypes[input->dtype].name : "unknown",
                    er_dtypes[row->dtype].name);
   if (input->rank > ER_MAX_RANK)
-    return er_fail(m, ER_ERROR_INPUT, "input %q has rank %u of at most %u", name, input->rank,
+    return er_fail(m, ER_ERROR_INPUT, "input '%q' has rank %u of at most %u", name, input->rank,
                    ER_MAX_RANK);
   if (row->rank != ER_ANY_RANK && input->rank != row->rank)
-    return er_fail(m, ER_ERROR_INPUT, "input %q has rank %u; it must be %u", name, input->rank,
+    return er_fail(m, ER_ERROR_INPUT, "input '%q' has rank %u; it must be %u", name, input->rank,
                    row->rank);
   uint64_t elements = 1;
   bool empty = false;
   for (uint32_t d = 0; d < input->rank; d++) {
     if (input->dims[d] < 0)
-      return er_fail(m, ER_ERROR_INPUT, "dimension %u of input %q is %i", d, name,
+      return er_fail(m, ER_ERROR_INPUT, "dimension %u of input '%q' is %i", d, name,
                      (int64_t)input->dims[d]);
     if (input->dims[d] == 0) empty = true;
     elements *= (uint64_t)input->dims[d];
@@ -114,10 +118,10 @@ static bool check_input(ErModel *m, const ErFunction *f, uint32_t k) {
   }
   const uint64_t bytes = empty ? 0 : (elements * er_dtypes[row->dtype].bits + 7) / 8;
   if (bytes > input->bytes)
-    return er_fail(m, ER_ERROR_INPUT, "input %q has %u bytes; its shape needs %i", name,
+    return er_fail(m, ER_ERROR_INPUT, "input '%q' has %u bytes; its shape needs %i", name,
                    input->bytes, (int64_t)bytes);
   if (bytes && !input->pointer && (row->places >> ER_DEVICE_CPU & 1))
-    return er_fail(m, ER_ERROR_USAGE, "input %q has no bytes on the cpu", name);
+    return er_fail(m, ER_ERROR_USAGE, "input '%q' has no bytes on the cpu", name);
   return true;
 }
 
@@ -140,7 +144,7 @@ static bool start(ErModel *m, uint32_t function) {
     return er_fail(m, ER_ERROR_USAGE, "function %u of %u", function, m->function_count);
   const ErFunction *f = &m->functions[function];
   if (f->row->parameters || f->row->results)
-    return er_fail(m, ER_ERROR_USAGE, "function %q takes or gives registers: only calls can run it",
+    return er_fail(m, ER_ERROR_USAGE, "function '%q' takes or gives registers: only calls can run it",
                    m->strings[f->row->name]);
   for (uint32_t k = 0; k < f->row->inputs; k++)
     if (!check_input(m, f, k)) return false;

@@ -48,7 +48,9 @@ void er_close(ErModel *model);
 uint32_t er_weight_places(const ErModel *model, uint32_t k);
 uint32_t er_input_places(const ErModel *model, uint32_t function, uint32_t k);
 
-/* The cpu bytes of weight k, borrowed until er_close; as many as the program says. */
+uint32_t er_weight_bytes(const ErModel *model, uint32_t k);
+
+/* The cpu bytes of weight k, borrowed until er_close; er_weight_bytes of them. */
 ErStatus er_set_weight(ErModel *model, uint32_t k, const void *bytes);
 
 /* The cpu kernels stand in slots base… of the function table. */

@@ -68,7 +68,7 @@ static bool check(ErModel *m, ErOpcode op, int64_t a, int64_t b, uint32_t text) 
 static bool load_dim(ErModel *m, uint32_t k, uint32_t dimension, int64_t *dst) {
   const ErInput *input = &m->inputs[k];
   if (dimension >= input->rank)
-    return er_fail(m, ER_ERROR_INPUT, "input %q has rank %u; dimension %u is needed",
+    return er_fail(m, ER_ERROR_INPUT, "input '%q' has rank %u; dimension %u is needed",
                    m->strings[m->frames[0].function->inputs[k].name], input->rank, dimension);
   *dst = input->dims[dimension];
   return true;
@@ -170,7 +170,7 @@ static bool finish(ErModel *m) {
     ErOutput *output = &m->outputs[k];
     uint8_t *data = NULL;
     if (output->rank == ER_ANY_RANK)
-      return er_fail(m, ER_ERROR_CHECK, "function %q has not set its result %q",
+      return er_fail(m, ER_ERROR_CHECK, "function '%q' has not set its result '%q'",
                      m->strings[f->row->name], m->strings[f->outputs[k].name]);
     if (output->device != ER_DEVICE_CPU) continue;
     const ErPlace place = {output->kind, output->index, output->offset, output->bytes};

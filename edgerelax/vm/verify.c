@@ -32,7 +32,7 @@ static bool bad(const Verifier *v, const char *format, ...) {
   va_end(args);
   const uint32_t op = v->f->code[v->at] & 255;
   const char *name = op < ER_OP_COUNT ? er_opcode_names[op] : "?";
-  return er_fail(v->m, ER_ERROR_FORMAT, "function %q, word %u (%s): %s",
+  return er_fail(v->m, ER_ERROR_FORMAT, "function '%q', word %u (%s): %s",
                  v->m->strings[v->f->row->name], v->at, name, text);
 }
 
@@ -308,7 +308,7 @@ static bool mark_starts(Verifier *v) {
     if (op == ER_OP_END_REGION) in_region = false;
   }
   if (op == ER_OP_RET || op == ER_OP_JUMP || op == ER_OP_FAIL) return true;
-  return er_fail(v->m, ER_ERROR_FORMAT, "function %q does not end in ret, jump or fail",
+  return er_fail(v->m, ER_ERROR_FORMAT, "function '%q' does not end in ret, jump or fail",
                  v->m->strings[v->f->row->name]);
 }
 

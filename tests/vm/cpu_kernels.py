@@ -1,0 +1,43 @@
+"""Hand-written cpu kernels."""
+
+from functools import cache
+
+import wasmtime
+
+from edgerelax.hosts.vm import compile_kernels
+
+COUNT = 4
+ADD_ONE, ADD, SINE, TRAP = range(COUNT)
+
+_LOOP = """
+  (func ${name} (param $a i32) (param $i i32) (param $end i32) (local $at i32)
+    (block $out (loop $more
+      (br_if $out (i32.ge_s (local.get $i) (local.get $end)))
+      (local.set $at (i32.shl (local.get $i) (i32.const 2)))
+      (f32.store (i32.add (i32.load offset={dst} (local.get $a)) (local.get $at)) {value})
+      (local.set $i (i32.add (local.get $i) (i32.const 1)))
+      (br $more))))
+"""
+
+
+def _load(offset: int) -> str:
+    return f"(f32.load (i32.add (i32.load offset={offset} (local.get $a)) (local.get $at)))"
+
+
+_WAT = f"""
+(module
+  (import "env" "memory" (memory 0))
+  (import "env" "table" (table 0 funcref))
+  (import "env" "base" (global $base i32))
+  (import "env" "er_sinf" (func $sinf (param f32) (result f32)))
+  (elem (global.get $base) $add_one $add $sine $trap)
+  {_LOOP.format(name="add_one", dst=4, value=f"(f32.add (f32.const 1) {_load(0)})")}
+  {_LOOP.format(name="add", dst=8, value=f"(f32.add {_load(0)} {_load(4)})")}
+  {_LOOP.format(name="sine", dst=4, value=f"(call $sinf {_load(0)})")}
+  (func $trap (param i32 i32 i32) unreachable))
+"""
+
+
+@cache
+def module() -> wasmtime.Module:
+    return compile_kernels(bytes(wasmtime.wat2wasm(_WAT)))
