@@ -106,8 +106,8 @@ class Indexer:
 
     def lane_axes(self, expr: Expr) -> dict[Axis, Lanes]:
         """The axes of an expression that are bound to four values."""
-        bound = {a: self.w.lookup(a)[0] for a in expr.axes()}
-        return {a: b for a, b in bound.items() if isinstance(b, Lanes)}
+        bound = {a: self.w.lanes(a) for a in expr.axes()}
+        return {a: b for a, b in bound.items() if b is not None}
 
     def in_lane(self, expr: Expr, lane: int) -> Expr:
         """The same expression for one lane."""

@@ -3,7 +3,7 @@
 `coalesce` merges adjacent axes that every index uses as one, so that most maps have rank 1 or 2.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from edgerelax.ir.kernel import KExpr, i32, kop
@@ -16,6 +16,7 @@ from edgerelax.ir.scalar import (
     Value,
     gathers,
     own_exprs,
+    rewrite,
     walk,
 )
 from edgerelax.schedule.index import flat_index, is_one, stride_of
@@ -27,7 +28,7 @@ from edgerelax.schedule.reduce import (
     identity,
     splat,
 )
-from edgerelax.schedule.scalars import Scalars, has_vectors
+from edgerelax.schedule.scalars import Held, Scalars, has_vectors
 from edgerelax.schedule.writer import Writer
 from edgerelax.sym import Atom, Axis, Expr, ExprLike, as_expr, prove_eq
 
@@ -74,30 +75,36 @@ def used_exprs(stage: Stage) -> Iterator[Expr]:
                     yield flat_index(node.buffer, node.index)  # type: ignore[attr-defined]
 
 
-def substitute_stage(stage: Stage, swaps: dict[Atom, ExprLike]) -> Stage:
-    """Replace axes in everything a stage computes; its axis lists stay."""
+def map_scalars(stage: Stage, change: Callable[[Scalar], Scalar]) -> Stage:
+    """Change every scalar tree of a stage."""
 
-    def scalar(s: Scalar | None) -> Scalar | None:
-        return None if s is None else s.subs(swaps)
+    def maybe(s: Scalar | None) -> Scalar | None:
+        return None if s is None else change(s)
 
     return replace(
         stage,
-        body=stage.body.subs(swaps),
-        init=scalar(stage.init),
-        where=scalar(stage.where),
-        epilogue=scalar(stage.epilogue),
-        index=tuple(e.subs(swaps) for e in stage.store_index),
+        body=change(stage.body),
+        init=maybe(stage.init),
+        where=maybe(stage.where),
+        epilogue=maybe(stage.epilogue),
     )
+
+
+def substitute_stage(stage: Stage, swaps: dict[Atom, ExprLike]) -> Stage:
+    """Replace axes in everything a stage computes; its axis lists stay."""
+    changed = map_scalars(stage, lambda s: s.subs(swaps))
+    return replace(changed, index=tuple(e.subs(swaps) for e in stage.store_index))
 
 
 def coalesce(stage: Stage) -> Stage:
     """Drop axes of extent 1 and merge neighbours that are always used as one."""
-    spatial, stage = _coalesce(stage, stage.axes)
-    reduce, stage = _coalesce(stage, stage.reduce)
+    spatial, stage = coalesce_axes(stage, stage.axes)
+    reduce, stage = coalesce_axes(stage, stage.reduce)
     return replace(stage, axes=spatial, reduce=reduce)
 
 
-def _coalesce(stage: Stage, axes: tuple[Axis, ...]) -> tuple[tuple[Axis, ...], Stage]:
+def coalesce_axes(stage: Stage, axes: tuple[Axis, ...]) -> tuple[tuple[Axis, ...], Stage]:
+    """The axes that take the place of some, and what the stage computes in terms of them."""
     ones: dict[Atom, ExprLike] = {a: 0 for a in axes if prove_eq(a.extent, 1)}
     if ones:
         stage = substitute_stage(stage, ones)
@@ -150,8 +157,8 @@ def guards_step(stage: Stage, s: Scalars) -> Scalar | None:
     return stage.where if guards_store(stage, s) is None else None
 
 
-def reduce_serially(w: Writer, s: Scalars, stage: Stage) -> None:
-    """Run the reduction of one point (or of four) in nested loops and hold its result as `Acc`."""
+def reduce_serially(w: Writer, s: Scalars, stage: Stage) -> Scalar:
+    """Run the reduction of one point (or of four) in nested loops; what is to be stored of it."""
     assert stage.combiner is not None
     body, guard = stage.body, guards_step(stage, s)
     varying = any(s.varies(t) for t in (body, guard, stage.init) if t is not None)
@@ -180,14 +187,23 @@ def reduce_serially(w: Writer, s: Scalars, stage: Stage) -> None:
             step()
 
     nest(stage.reduce)
-    hold_result(s, stage, state)
+    return result_of(w, s, stage, state)
 
 
-def hold_result(s: Scalars, stage: Stage, state: Reduction) -> None:
-    """Make the reduced value known to the epilogue."""
-    for node in walk(stage.result):
-        if isinstance(node, Acc):
-            s.hold(node, state.component(node.component, node.type))
+def result_of(w: Writer, s: Scalars, stage: Stage, state: Reduction) -> Scalar:
+    """What is stored, with the reduced value of this very reduction in the place of `Acc`."""
+    name = w.fresh("acc")
+    held: dict[Scalar, Held] = {}
+
+    def leaf(node: Scalar) -> Scalar | None:
+        if not isinstance(node, Acc):
+            return None
+        if node not in held:
+            held[node] = Held(f"{name}.{node.component}", node.type)
+            s.hold(held[node], state.component(node.component, node.type))
+        return held[node]
+
+    return rewrite(stage.result, leaf)
 
 
 def can_be_vector(stage: Stage, s: Scalars, axis: Axis) -> bool:
@@ -204,9 +220,7 @@ def can_be_vector(stage: Stage, s: Scalars, axis: Axis) -> bool:
 
 def compute_point(w: Writer, s: Scalars, stage: Stage) -> KExpr:
     """The value to store at the bound point: a vector if an axis is bound to lanes."""
-    if stage.combiner is not None:
-        reduce_serially(w, s, stage)
-    return s.value(stage.result)
+    return s.value(stage.body if stage.combiner is None else reduce_serially(w, s, stage))
 
 
 def write_point(w: Writer, s: Scalars, stage: Stage, *, vector: bool) -> None:

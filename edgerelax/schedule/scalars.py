@@ -32,7 +32,7 @@ from edgerelax.ir.scalar import (
 )
 from edgerelax.schedule.index import Indexer, flat_index, in_bounds, is_one
 from edgerelax.schedule.reduce import Quad, convert, lanes_of, splat
-from edgerelax.schedule.writer import Cell, Lanes, Writer
+from edgerelax.schedule.writer import Cell, Writer
 from edgerelax.sym import Atom, Axis, Expr, ExprLike, as_expr
 
 _MAX_HEIGHT = 16  # of an expression that stands unnamed in the text
@@ -96,7 +96,7 @@ class Scalars:
 
     # what callers use
 
-    def hold(self, leaf: Acc | Held, value: KExpr) -> None:
+    def hold(self, leaf: Held, value: KExpr) -> None:
         """Say what a leaf stands for, in the open block."""
         self.w.blocks[-1].memo[leaf] = Cell(value, self.w.depth)
 
@@ -125,7 +125,7 @@ class Scalars:
 
     def varies(self, node: Scalar) -> bool:
         """Whether the value differs from lane to lane."""
-        if any(isinstance(self.w.lookup(a)[0], Lanes) for a in self.axes(node)):
+        if any(self.w.lanes(a) is not None for a in self.axes(node)):
             return True
         return any(self._held_vector(leaf) for leaf in self.held(node))
 
@@ -133,8 +133,8 @@ class Scalars:
         """The same tree for one lane."""
         swaps: dict[Atom, ExprLike] = {}
         for axis in self.axes(node):
-            bound = self.w.lookup(axis)[0]
-            if isinstance(bound, Lanes):
+            bound = self.w.lanes(axis)
+            if bound is not None:
                 swaps[axis] = bound.clones[lane]
 
         def leaf(n: Scalar) -> Scalar | None:

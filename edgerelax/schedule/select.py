@@ -15,10 +15,11 @@ from edgerelax.ir.scalar import Buffer
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.fallback import FALLBACK
 from edgerelax.schedule.strategies.map import MAP
+from edgerelax.schedule.strategies.row_reduce import ROW_REDUCE
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.widen import widen_subword_outputs
 
-STRATEGIES: tuple[Strategy[Any], ...] = (MAP, FALLBACK)
+STRATEGIES: tuple[Strategy[Any], ...] = (MAP, ROW_REDUCE, FALLBACK)
 
 
 def schedule(func: LoopFunc, target: Target) -> Schedule:
@@ -41,11 +42,36 @@ def schedule(func: LoopFunc, target: Target) -> Schedule:
 
 
 def partition(func: LoopFunc, target: Target) -> Iterator[Unit]:
-    """Split the stages into runs that become kernels of one strategy each."""
-    for k, stage in enumerate(func.stages):
-        name = func.name if len(func.stages) == 1 else f"{func.name}_{k}"
-        kept = frozenset(b.name for b in outputs_of(stage))
-        yield Unit(name, (stage,), kept, func.weights)
+    """Split the stages into runs that become kernels of one strategy: row chains, single stages."""
+    start = 0
+    while start < len(func.stages):
+        stop = _end_of_chain(func, start, target)
+        name = func.name if stop - start == len(func.stages) else f"{func.name}_{start}"
+        yield Unit(name, func.stages[start:stop], _kept(func, start, stop), func.weights)
+        start = stop
+
+
+def _kept(func: LoopFunc, start: int, stop: int) -> frozenset[str]:
+    """What the stages write for others: outputs, and what stages outside the run read."""
+    written = {b.name for s in func.stages[start:stop] for b in outputs_of(s)}
+    others = (*func.stages[:start], *func.stages[stop:])
+    wanted = {b.name for b in func.outputs} | {b.name for s in others for b in s.reads()}
+    return frozenset(written & wanted)
+
+
+def _end_of_chain(func: LoopFunc, start: int, target: Target) -> int:
+    """The end of the longest run from `start` that one row kernel can do."""
+    for stop in range(len(func.stages), start + 1, -1):
+        unit = Unit(func.name, func.stages[start:stop], _kept(func, start, stop), func.weights)
+        fits = _buffers(unit) <= target.storage_buffers
+        if fits and not isinstance(ROW_REDUCE.match(unit, target), Reject):
+            return stop
+    return start + 1
+
+
+def _buffers(unit: Unit) -> int:
+    inside = {b.name for s in unit.stages for b in outputs_of(s)} - unit.kept
+    return len({b.name for s in unit.stages for b in (*s.reads(), *outputs_of(s))} - inside)
 
 
 def candidates(unit: Unit, target: Target) -> Iterator[tuple[Strategy[Any], Any, str, float] | str]:

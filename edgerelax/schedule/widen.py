@@ -10,7 +10,7 @@ from dataclasses import replace
 from edgerelax.ir.dtypes import F32, I32, U32, DType
 from edgerelax.ir.loop import LoopFunc, Stage, Template, grid, outputs_of
 from edgerelax.ir.scalar import Buffer, Load, Scalar, cast, replace_loads
-from edgerelax.schedule.points import coalesce
+from edgerelax.schedule.points import coalesce, map_scalars
 from edgerelax.schedule.strategies.map import writes_whole_words
 from edgerelax.schedule.strategies.pointwise import Points, is_sub_word
 from edgerelax.sym import as_expr
@@ -61,16 +61,7 @@ def _over(stage: Stage | Template, buffer: Buffer, twin: Buffer) -> Stage | Temp
             return None
         return cast(Load(twin, node.index), buffer.dtype)
 
-    def scalar(root: Scalar | None) -> Scalar | None:
-        return None if root is None else replace_loads(root, load)
-
-    changed = replace(
-        stage,
-        body=replace_loads(stage.body, load),
-        init=scalar(stage.init),
-        where=scalar(stage.where),
-        epilogue=scalar(stage.epilogue),
-    )
+    changed = map_scalars(stage, lambda s: replace_loads(s, load))
     if stage.out.name != buffer.name:
         return changed
     if stage.combiner is None:

@@ -223,6 +223,14 @@ class Writer:
                 return value, depth
         raise KeyError(f"axis {axis} is not bound here")
 
+    def lanes(self, axis: Axis) -> Lanes | None:
+        """The four values of an axis, if it is bound to four."""
+        for block in reversed(self.blocks):
+            value = block.axes.get(axis)
+            if value is not None:
+                return value if isinstance(value, Lanes) else None
+        return None
+
     # placing
 
     def find(self, key: object) -> Cell | None:

@@ -11,8 +11,9 @@ from edgerelax.ir.loop import LoopFunc, Stage, grid
 from edgerelax.ir.loop_interp import run_loop
 from edgerelax.ir.plan import Version
 from edgerelax.ir.scalar import Buffer
-from edgerelax.schedule.select import schedule
+from edgerelax.schedule.select import candidates, partition, schedule
 from edgerelax.schedule.target import TARGETS, Target
+from edgerelax.schedule.widen import widen_subword_outputs
 from edgerelax.sym import Symbol
 
 ALL_TARGETS = tuple(TARGETS.values())
@@ -83,14 +84,32 @@ def check(
     given = inputs_for(func, symbols) if arrays is None else arrays
     want = run_loop(func, given, dict(symbols))
     for target in targets:
-        plan = schedule(func, target)
-        for version in plan.versions:
+        for version in [*schedule(func, target).versions, *every_choice(func, target)]:
             env = {s: symbols[s.name] for s in func.symbols()}
             if not all(c.eval(env) for c in version.guards):
                 continue
             got = run_version(version, func, given, symbols)
             for g, w in zip(got, want, strict=True):
                 assert_close(g, w, tolerance)
+
+
+def every_choice(func: LoopFunc, target: Target) -> list[Version]:
+    """Versions that together take every strategy and config of every unit."""
+    prepared = widen_subword_outputs(func) if target.is_gpu else func
+    units = [
+        [c for c in candidates(unit, target) if not isinstance(c, str)]
+        for unit in partition(prepared, target)
+    ]
+    versions = []
+    for k in range(max(map(len, units))):
+        emitted = []
+        for found in units:
+            strategy, match, config, _ = found[min(k, len(found) - 1)]
+            emitted.append(strategy.emit(match, config, target))
+        kernels = tuple(kernel for e in emitted for kernel in e.kernels)
+        temps = (*prepared.temps, *(t for e in emitted for t in e.temps))
+        versions.append(Version(kernels, temps))
+    return versions
 
 
 def single(name: str, inputs: Sequence[Buffer], out: Buffer, body: Any, **more: Any) -> LoopFunc:

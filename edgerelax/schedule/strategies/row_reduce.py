@@ -1,0 +1,349 @@
+"""Reductions along rows, and chains of them with maps over the same rows, in one kernel.
+
+group: 64 threads share a row and combine their parts through workgroup memory, in two rounds of
+eight; thread: a thread per row, no barriers; rows: a CPU iteration per row. Where the innermost
+axis is contiguous the row is read in vectors of four.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from edgerelax.ir.kernel import LOCAL, WORKGROUP, KExpr, KLoad, KStore, i32, kop
+from edgerelax.ir.loop import Stage
+from edgerelax.ir.scalar import Const, Scalar, Select
+from edgerelax.schedule.cost import Work, roofline, typical, work
+from edgerelax.schedule.index import flat_index, is_one, stride_of
+from edgerelax.schedule.points import (
+    decompose,
+    guards_step,
+    guards_store,
+    linear,
+    result_of,
+    store_flat,
+)
+from edgerelax.schedule.reduce import (
+    VECTOR_COMBINERS,
+    Reduction,
+    begin,
+    convert,
+    fold_lanes,
+    identity,
+    splat,
+)
+from edgerelax.schedule.rows import RowProgram, Step, row_count, row_length, row_program
+from edgerelax.schedule.scalars import Held, Scalars, has_vectors
+from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
+from edgerelax.schedule.strategies.pointwise import is_sub_word
+from edgerelax.schedule.target import Target
+from edgerelax.schedule.writer import Writer
+from edgerelax.sym import as_expr, ceildiv, divisible
+
+GROUP = 64
+_ROUND = 8  # parts that one thread merges in each of the two rounds
+
+
+@dataclass(frozen=True, slots=True)
+class RowMatch:
+    """A row program and the unit it comes from."""
+
+    unit: Unit
+    program: RowProgram
+
+
+def match(unit: Unit, target: Target) -> RowMatch | Reject:
+    """One reduction, or a chain of stages over the same rows."""
+    program = row_program(unit.stages, unit.kept)
+    if isinstance(program, Reject):
+        return program
+    for step in program.steps:
+        packed = step.stored and is_sub_word(step.stage.out.dtype)
+        if target.is_gpu and packed and not (step.columns and _vector(step)):
+            return Reject("its outputs share words with others")
+    return RowMatch(unit, program)
+
+
+def configs(found: RowMatch, target: Target) -> tuple[str, ...]:
+    """Groups only where barriers are fast."""
+    if not target.is_gpu:
+        return ("rows",)
+    return ("group", "thread") if target.has_fast_barriers else ("thread",)
+
+
+def cost(found: RowMatch, config: str, target: Target) -> float:
+    """Rows times length; a group wastes the threads that a short row leaves idle."""
+    rows = typical(row_count(found.program))
+    total = Work(rows, 1.0, 0.0, 0.0)
+    reuse = 4.0
+    for step in found.program.steps:
+        one = work(step.stage)
+        length = typical(row_length(step))
+        idle = GROUP * -(-length // GROUP) / max(length, 1.0) if config == "group" else 1.0
+        total = Work(rows, length, total.bytes + one.bytes, total.flops + one.flops * idle)
+        reuse = min(reuse, 4.0 if _vector(step) or _is_contiguous(step) else 1.0)
+    threads = rows * (GROUP if config == "group" else 1)
+    return roofline(total, target, threads=threads, reuse=reuse)
+
+
+def emit(found: RowMatch, config: str, target: Target) -> Emitted:
+    """One kernel."""
+    w = Writer(target, found.unit.weights)
+    program, rows = found.program, row_count(found.program)
+    comment = f"rows, {config}: {len(program.steps)} steps"
+    name = found.unit.name
+    match config:
+        case "group":
+            _Rows(w, program, shared=True).write(WORKGROUP)
+            kernel = w.kernel(name, rows, GROUP, comment)
+        case "thread":
+            row = w.let("t", kop("add", kop("mul", WORKGROUP, i32(GROUP)), LOCAL))
+            with w.when(kop("lt", row, w.params.scalar(rows))):
+                _Rows(w, program, shared=False).write(row)
+            kernel = w.kernel(name, ceildiv(rows, GROUP), GROUP, comment)
+        case _:
+            _Rows(w, program, shared=False).write(WORKGROUP)
+            kernel = w.kernel(name, rows, 1, comment)
+    return Emitted((kernel,))
+
+
+def _is_contiguous(step: Step) -> bool:
+    """Whether stepping along the innermost axis reads neighbours, and has a vector form."""
+    stage = step.stage
+    if not step.inner or not has_vectors(stage.body.dtype):
+        return False
+    if stage.combiner is not None and stage.combiner not in VECTOR_COMBINERS:
+        return False
+    inner = step.inner[-1]
+    if stage.combiner is None:
+        guarded = stage.where is not None and inner in stage.where.axes()
+        if guarded or not is_one(stride_of(store_flat(stage), inner)):
+            return False
+        if not has_vectors(stage.out.dtype):
+            return False
+    strides = [
+        stride_of(flat_index(load.buffer, load.index), inner)
+        for load in stage.loads()
+        if inner in load.axes()
+    ]
+    return all(is_one(s) for s in strides)
+
+
+def _vector(step: Step) -> bool:
+    """Whether the whole row can be taken in aligned vectors."""
+    if not _is_contiguous(step) or divisible(step.inner[-1].extent, 4) is not True:
+        return False
+    if step.stage.combiner is not None:
+        return True
+    others = store_flat(step.stage) - step.inner[-1]
+    return divisible(others, 4) is True
+
+
+class _Rows:
+    """Writes all steps for one row, by one invocation or by a group that shares it."""
+
+    def __init__(self, w: Writer, program: RowProgram, *, shared: bool) -> None:
+        self.w, self.program, self.shared = w, program, shared
+        self.s = Scalars(w)
+
+    def write(self, row: KExpr) -> None:
+        extents = [a.extent for a in self.program.rows]
+        for axis, value in zip(self.program.rows, decompose(self.w, row, extents), strict=True):
+            self.w.bind(axis, value)
+        for step in self.program.steps:
+            if step.stage.combiner is not None:
+                self._reduce(step)
+            elif step.columns:
+                self._map(step)
+            else:
+                self._by_first(step, self.s.value(step.stage.body))
+
+    # reductions
+
+    def _reduce(self, step: Step) -> None:
+        w, s, stage = self.w, self.s, step.stage
+        assert stage.combiner is not None
+        alone = self.shared and stage.init is not None  # only one part starts from `init`
+        init = None if stage.init is None or alone else s.value(stage.init)
+        state = begin(w, stage.combiner, stage.body.dtype, init=init)
+        if self._runs_in_vectors(step):
+            four = begin(w, stage.combiner, stage.body.dtype, lanes=4)
+            self._columns(step, lambda: self._step(four, stage), lambda: self._step(state, stage))
+            state.merge(w, fold_lanes(w, four).registers)
+        else:
+            self._columns(step, None, lambda: self._step(state, stage))
+        if self.shared:
+            state = self._combine(state)
+            if stage.init is not None:
+                state.step(w, s.value(stage.init))
+        result = result_of(w, s, stage, state)
+        value = w.let("r", convert(s.value(result), stage.out.dtype))
+        s.hold(Held(step.held, stage.out.dtype), value)
+        if step.stored:
+            self._by_first(step, value)
+
+    def _step(self, state: Reduction, stage: Stage) -> None:
+        w, s = self.w, self.s
+        guard = guards_step(stage, s)
+        body: Scalar = stage.body
+        if guard is not None and (s.varies(guard) or s.varies(body)):
+            nothing = identity(state.combiner, body.dtype)
+            body, guard = Select(guard, body, Const(nothing.value, body.dtype)), None
+
+        def step() -> None:
+            place = None
+            if state.combiner not in VECTOR_COMBINERS:
+                place = s.index.value(linear(stage.reduce))
+            state.step(w, s.value(body), place)
+
+        if guard is None:
+            step()
+        else:
+            with w.when(s.value(guard)):
+                step()
+
+    def _combine(self, part: Reduction) -> Reduction:
+        """Merge the parts of a group: eight threads take eight each, then all take those eight."""
+        w = self.w
+        first = [w.array("part", r.dtype, GROUP, shared=True) for r in part.registers]
+        second = [w.array("part", r.dtype, _ROUND, shared=True) for r in part.registers]
+        self._put(first, LOCAL, part)
+        w.barrier()
+        with w.when(kop("lt", LOCAL, i32(_ROUND))):
+            merged = self._merge(part, first, w.let("b", kop("mul", LOCAL, i32(_ROUND))))
+            self._put(second, LOCAL, merged)
+        w.barrier()
+        return self._merge(part, second, i32(0))
+
+    def _put(self, arrays: list[str], at: KExpr, state: Reduction) -> None:
+        for name, register in zip(arrays, state.registers, strict=True):
+            self.w.emit(KStore(name, at, register))
+
+    def _merge(self, part: Reduction, arrays: list[str], base: KExpr) -> Reduction:
+        w = self.w
+
+        def at(k: KExpr) -> tuple[KExpr, ...]:
+            registers = zip(arrays, part.registers, strict=True)
+            return tuple(KLoad(r.dtype, 1, a, kop("add", base, k)) for a, r in registers)
+
+        total = Reduction(part.combiner, part.dtype, tuple(w.var("all", v) for v in at(i32(0))))
+        with w.loop("j", i32(1), i32(_ROUND)) as j:
+            total.merge(w, at(j))
+        return total
+
+    # maps and stores
+
+    def _map(self, step: Step) -> None:
+        stage = step.stage
+
+        def write(*, vector: bool) -> None:
+            self._guarded(stage, lambda: self._store(stage, vector=vector))
+
+        if self._runs_in_vectors(step):
+            self._columns(step, lambda: write(vector=True), lambda: write(vector=False))
+        else:
+            self._columns(step, None, lambda: write(vector=False))
+
+    def _store(self, stage: Stage, *, vector: bool) -> None:
+        w, s, flat = self.w, self.s, store_flat(stage)
+        value = convert(s.value(stage.body), stage.out.dtype)
+        if vector:
+            first = s.index.value(s.index.in_lane(flat, 0))
+            w.store(stage.out, first, splat(value, 4), aligned=s.index.is_aligned(flat))
+        else:
+            w.store(stage.out, s.index.value(flat), value)
+
+    def _by_first(self, step: Step, value: KExpr) -> None:
+        """Store a value that all invocations of the row have."""
+        w, s, stage = self.w, self.s, step.stage
+
+        def store() -> None:
+            at = s.index.value(store_flat(stage))
+            w.store(stage.out, at, convert(value, stage.out.dtype))
+
+        def guarded() -> None:
+            self._guarded(stage, store)
+
+        if self.shared:
+            with w.when(kop("eq", LOCAL, i32(0))):
+                guarded()
+        else:
+            guarded()
+
+    def _guarded(self, stage: Stage, write: Callable[[], None]) -> None:
+        guard = guards_store(stage, self.s)
+        if guard is None:
+            write()
+        else:
+            with self.w.when(self.s.value(guard)):
+                write()
+
+    # walking a row
+
+    def _runs_in_vectors(self, step: Step) -> bool:
+        return _vector(step) if self.w.target.is_gpu else _is_contiguous(step)
+
+    def _columns(
+        self, step: Step, four: Callable[[], None] | None, one: Callable[[], None]
+    ) -> None:
+        if self.shared:
+            self._columns_shared(step, four, one)
+        else:
+            self._columns_serial(step, four, one)
+
+    def _columns_shared(
+        self, step: Step, four: Callable[[], None] | None, one: Callable[[], None]
+    ) -> None:
+        """Elements (or vectors) local, local + 64, … of the row, numbered row-major."""
+        w = self.w
+        if not step.inner:
+            with w.when(kop("eq", LOCAL, i32(0))):
+                one()
+            return
+        extents = [a.extent for a in step.inner]
+        if four is not None:
+            extents[-1] = extents[-1] // 4
+        total = as_expr(1)
+        for extent in extents:
+            total = total * extent
+        with w.loop("c", LOCAL, w.params.scalar(total), step=GROUP) as number:
+            *outer, last = decompose(w, number, extents)
+            for axis, value in zip(step.inner, outer, strict=False):
+                w.bind(axis, value)
+            if four is not None:
+                w.bind_vector(step.inner[-1], w.let("v", kop("mul", last, i32(4))))
+                four()
+            else:
+                w.bind(step.inner[-1], last)
+                one()
+
+    def _columns_serial(
+        self, step: Step, four: Callable[[], None] | None, one: Callable[[], None]
+    ) -> None:
+        """Nested loops, the innermost in vectors with a scalar tail."""
+        w = self.w
+
+        def nest(k: int) -> None:
+            axis = step.inner[k]
+            stop, start = w.params.scalar(axis.extent), i32(0)
+            if k < len(step.inner) - 1:
+                with w.loop("k", start, stop) as i:
+                    w.bind(axis, i)
+                    nest(k + 1)
+                return
+            end: KExpr = start
+            if four is not None:
+                end = w.params.scalar(axis.extent // 4 * 4)
+                with w.loop("k", start, end, step=4) as i:
+                    w.bind_vector(axis, i)
+                    four()
+            if four is None or divisible(axis.extent, 4) is not True:
+                with w.loop("k", end, stop) as i:
+                    w.bind(axis, i)
+                    one()
+
+        if step.inner:
+            nest(0)
+        else:
+            one()
+
+
+ROW_REDUCE = Strategy("row_reduce", match, configs, cost, emit)
