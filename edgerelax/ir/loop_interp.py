@@ -161,8 +161,9 @@ class _StageRun:
         if bad is not None and (np.broadcast_to(bad, shape) & keep).any():
             raise VerifyError(f"{self.where}: {points.fault}")
         stored = convert(values, stage.result.dtype, stage.out.dtype)
-        target[tuple(at)] = np.broadcast_to(stored, shape)[keep]
-        self.stored[tuple(at)] = True
+        if at or keep.all():
+            target[tuple(at)] = np.broadcast_to(stored, shape)[keep] if at else stored
+            self.stored[tuple(at)] = True
         self.points += int(keep.sum())
 
     def _reduce(
