@@ -222,5 +222,3 @@ class _Runner:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{self.report.steps:02d}-{name}.py").write_text(write(module))
-
-

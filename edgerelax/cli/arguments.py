@@ -11,9 +11,7 @@ import numpy.typing as npt
 from edgerelax.frontends.onnx.symbols import DimSpec
 from edgerelax.ir.diagnostics import InputError
 
-_DIM = re.compile(
-    r"(?P<name>.+?)=(?P<lo>\d+)(?P<range>\.\.(?P<hi>\d*))?(?::(?P<multiple>\d+))?"
-)
+_DIM = re.compile(r"(?P<name>.+?)=(?P<lo>\d+)(?P<range>\.\.(?P<hi>\d*))?(?::(?P<multiple>\d+))?")
 
 
 def parse_dims(texts: Sequence[str]) -> dict[str, DimSpec]:
@@ -23,7 +21,8 @@ def parse_dims(texts: Sequence[str]) -> dict[str, DimSpec]:
         match = _DIM.fullmatch(text)
         if match is None:
             raise InputError(
-                f"--dim {text}: not understood", hint="write NAME=4, NAME=1..8, NAME=1.. or NAME=32..960:32"
+                f"--dim {text}: not understood",
+                hint="write NAME=4, NAME=1..8, NAME=1.. or NAME=32..960:32",
             )
         lo = int(match["lo"])
         if match["range"] is None and match["multiple"] is None:
@@ -41,7 +40,9 @@ def read_inputs(texts: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
         name, sep, file = text.partition("=")
         path = Path(file if sep else text)
         if not path.is_file():
-            raise InputError(f"--input {text}: {path} is no file", hint="write NAME=FILE.npy or FILE.npz")
+            raise InputError(
+                f"--input {text}: {path} is no file", hint="write NAME=FILE.npy or FILE.npz"
+            )
         loaded = _load(path)
         if isinstance(loaded, Mapping):
             out.update(loaded)

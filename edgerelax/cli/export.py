@@ -62,7 +62,9 @@ def _print(console: Console, compiled: Executable, output: Path) -> None:
     manifest = compiled.artifact.manifest
     weights = sum(w.bytes for w in manifest.weights)
     rest = sum(f.bytes for n, f in manifest.files.items() if not n.startswith("weights-"))
-    console.print(f"[bold]{output}[/bold]: {weights / 1e6:.1f} MB of weights, {rest / 1e3:.0f} KB else")
+    console.print(
+        f"[bold]{output}[/bold]: {weights / 1e6:.1f} MB of weights, {rest / 1e3:.0f} KB else"
+    )
     for program in manifest.programs:
         memory = program.memory
         launches = compiled.report.launches[program.device]

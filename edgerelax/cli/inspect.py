@@ -68,7 +68,9 @@ def _print(manifest: Manifest) -> None:
                 table.add_row(kernel.name, " ".join(kernel.buffers), str(kernel.scalars))
             console.print(table)
     total = sum(w.bytes for w in manifest.weights)
-    console.print(f"{len(manifest.weights)} weights, {total} bytes; {len(manifest.cpu_kernels)} CPU kernels")
+    console.print(
+        f"{len(manifest.weights)} weights, {total} bytes; {len(manifest.cpu_kernels)} CPU kernels"
+    )
     needs = [f"{n} {v}" for n, v in manifest.needs.limits.items()] + manifest.needs.features
     console.print(f"needs beyond WebGPU's defaults: {', '.join(needs) or 'nothing'}")
 

@@ -17,7 +17,9 @@ def run(
     given: Annotated[
         list[str] | None, typer.Option("--input", help="NAME=FILE.npy, or FILE.npz.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write an .npz file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write an .npz file.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, wgpu or cpu.")] = "auto",
     function: Annotated[str, typer.Option(help="The function to run.")] = "main",
     repeat: Annotated[int, typer.Option(min=1, help="Run so many times; print the median.")] = 1,
