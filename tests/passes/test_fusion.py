@@ -1,0 +1,86 @@
+"""What fuses with what, from the loops alone."""
+
+from edgerelax.ir.graph import CallTIR, Module
+from edgerelax.ops import OPS
+from edgerelax.passes.classify import Kind, classify, is_view
+from edgerelax.passes.fuse import fuse
+from edgerelax.passes.fuse_loops import fuse_loops
+from edgerelax.passes.place import place
+from edgerelax.pipeline import GRAPH
+from tests.passes.programs import M, N, build, diamond, many_operands, mlp, reshaped, softmax_of_sum
+
+
+def legal(module: Module) -> Module:
+    for step in GRAPH:
+        module = step(module)
+    return place(module, device="gpu")
+
+
+def fused(module: Module, **options: int) -> Module:
+    return fuse_loops(fuse(legal(module), **options))
+
+
+def calls(module: Module) -> list[CallTIR]:
+    return [b.value for b in module.funcs["main"].body.bindings if isinstance(b.value, CallTIR)]
+
+
+def kind_of(op: str, *shapes: tuple, **attrs: object) -> Kind:
+    from edgerelax.ir.dtypes import F32
+
+    def body(f):
+        args = [f.input(f"x{k}", shape, F32) for k, shape in enumerate(shapes)]
+        f.output("y", f.call(OPS[op], *args, **attrs))
+
+    (loop,) = legal(build(body)).loops.values()
+    return classify(loop)
+
+
+def test_kinds_come_from_the_loops() -> None:
+    assert kind_of("add", (N, M), (N, M)) is Kind.ELEMENTWISE
+    assert kind_of("add", (N, M), (M,)) is Kind.ELEMENTWISE
+    assert kind_of("expand", (M,), dims=(N, M)) is Kind.BROADCAST
+    assert kind_of("transpose", (N, M), perm=(1, 0)) is Kind.INJECTIVE
+    assert kind_of("reduce_sum", (N, M), axes=(1,), keepdims=True) is Kind.REDUCTION
+    assert kind_of("softmax", (N, M), axis=-1) is Kind.ROW
+    assert kind_of("matmul", (N, 8), (8, M)) is Kind.OUT_FUSIBLE
+
+
+def test_epilogues_join_their_contraction() -> None:
+    module = fused(mlp())
+    assert len(calls(module)) == 2
+    assert all(len(loop.stages) == 1 for loop in module.loops.values())
+
+
+def test_a_diamond_is_one_kernel() -> None:
+    module = fused(diamond())
+    assert len(calls(module)) == 1
+
+
+def test_a_row_chain_takes_its_producer() -> None:
+    assert len(calls(fused(softmax_of_sum()))) == 1
+
+
+def test_groups_respect_the_limit_of_buffers() -> None:
+    """Fault 40: twelve operands never make a kernel of more than eight buffers."""
+    for limit in (3, 4, 8):
+        for loop in fused(many_operands(), max_buffers=limit).loops.values():
+            assert len(loop.inputs) + len(loop.outputs) <= limit
+
+
+def test_a_reshape_is_a_view() -> None:
+    module = legal(reshaped())
+    assert [is_view(loop) for loop in module.loops.values()].count(True) == 1
+
+
+def test_equal_layers_share_a_loop_function() -> None:
+    def body(f):
+        from edgerelax.ir.dtypes import F32
+
+        x = f.input("x", (N, M), F32)
+        for _ in range(3):
+            x = f.call(OPS["softmax"], x, axis=-1)
+        f.output("y", x)
+
+    module = legal(build(body))
+    assert len(calls(module)) == 3
+    assert len(module.loops) == 1
