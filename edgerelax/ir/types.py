@@ -34,7 +34,7 @@ class Shape:
 
     def __str__(self) -> str:
         if self.dims is not None:
-            return f"shape[{', '.join(map(str, self.dims))}]"
+            return f"shape[{', '.join(map(str, self.dims)) or '()'}]"
         return "shape" if self.rank is None else f"shape(rank={self.rank})"
 
 
