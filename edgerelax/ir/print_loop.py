@@ -241,9 +241,10 @@ class _StagePrinter:
         return f"opaque({str(node)!r})", _CLOSED
 
     def _acc(self, node: Acc) -> str:
-        if node.type != acc_dtype(self.stage, node.component):
+        combiner = str(self.stage.combiner)
+        if node.type != acc_dtype(combiner, self.stage.body.dtype, node.component):
             return f"acc({node.type}, {node.component})"
-        return f"acc[{node.component}]" if has_components(str(self.stage.combiner)) else "acc"
+        return f"acc[{node.component}]" if has_components(combiner) else "acc"
 
 
 def _wrap(text: Text, at_least: int) -> str:
@@ -255,10 +256,9 @@ def has_components(combiner: str) -> bool:
     return combiner.startswith("arg") or combiner == "welford"
 
 
-def acc_dtype(stage: Stage, component: int) -> DType:
+def acc_dtype(combiner: str, body: DType, component: int) -> DType:
     """The dtype a component of the reduced value has, unless an Acc says otherwise."""
-    is_index = str(stage.combiner).startswith("arg") and component == 1
-    return I64 if is_index else stage.body.dtype
+    return I64 if combiner.startswith("arg") and component == 1 else body
 
 
 def const_text(node: Const) -> str:
