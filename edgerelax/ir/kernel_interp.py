@@ -69,9 +69,10 @@ def run_kernel(
 
 
 def _padded(flat: Values, dtype: DType, device: str) -> Values:
-    """A copy; on the GPU with the padding that fills its last word."""
+    """A copy; never empty, as no binding is, and on the GPU with its last word filled up."""
     per_word = 32 // dtype.bits if device == "gpu" and 0 < dtype.bits < 32 else 1
-    return np.concatenate([flat, np.zeros(-len(flat) % per_word, flat.dtype)])
+    size = -(-max(1, len(flat)) // per_word) * per_word
+    return np.concatenate([flat, np.zeros(size - len(flat), flat.dtype)])
 
 
 def compute_type(dtype: DType) -> np.dtype[Any]:
