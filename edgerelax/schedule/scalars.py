@@ -9,7 +9,7 @@ Every node is computed once per block it is needed in, and in the outermost loop
 Loads that are not provably in range stay inside the branch that guards them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from edgerelax.ir.dtypes import I32, I64, DType
@@ -26,9 +26,12 @@ from edgerelax.ir.scalar import (
     Select,
     Value,
     gathers,
+    op,
     own_exprs,
+    rebuild,
     rewrite,
     substitute,
+    walk,
 )
 from edgerelax.schedule.index import Indexer, flat_index, in_bounds, is_one
 from edgerelax.schedule.reduce import Quad, convert, lanes_of, splat
@@ -37,6 +40,7 @@ from edgerelax.sym import Atom, Axis, Expr, ExprLike, as_expr
 
 _MAX_HEIGHT = 16  # of an expression that stands unnamed in the text
 _MAX_ARM = 12  # operations worth computing on both sides of a choice rather than to branch
+_MAX_MASKED = 4  # loads worth doing where they are not needed rather than lane by lane
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
 
@@ -62,6 +66,34 @@ class LaneOf(Scalar):
     @property
     def dtype(self) -> DType:
         return self.vector.dtype
+
+
+@dataclass(frozen=True, eq=False)
+class Masked(Scalar):
+    """A load that may be out of range where `cond` is false: it then loads element 0, unused."""
+
+    load: Load
+    cond: Scalar
+
+    @property
+    def dtype(self) -> DType:
+        return self.load.dtype
+
+
+def masked(root: Scalar, cond: Scalar, safe: Callable[[Scalar], bool]) -> Scalar:
+    """The tree with its unsafe loads masked, so that it can be computed everywhere."""
+    done: dict[Scalar, Scalar] = {}
+    for node in strict_nodes(root):
+        if isinstance(node, Select):
+            own = done[node.cond]
+            then = masked(node.then, op("and", cond, own), safe)
+            other = masked(node.other, op("and", cond, op("not", own)), safe)
+            done[node] = Select(own, then, other)
+        elif isinstance(node, Load) and not safe(node):
+            done[node] = Masked(node, cond)
+        else:
+            done[node] = rebuild(node, tuple(done[a] for a in node.args))
+    return done[root]
 
 
 def has_vectors(dtype: DType) -> bool:
@@ -93,6 +125,7 @@ class Scalars:
         self._axes: dict[Scalar, frozenset[Axis]] = {}
         self._held: dict[Scalar, frozenset[Scalar]] = {}
         self._safe: dict[Scalar, bool] = {}
+        self._varying: dict[object, bool] = {}
 
     # what callers use
 
@@ -124,10 +157,31 @@ class Scalars:
         return a, b, c, d
 
     def varies(self, node: Scalar) -> bool:
-        """Whether the value differs from lane to lane."""
-        if any(self.w.lanes(a) is not None for a in self.axes(node)):
+        """Whether the value may differ from lane to lane."""
+        if any(self._held_vector(leaf) for leaf in self.held(node)):
             return True
-        return any(self._held_vector(leaf) for leaf in self.held(node))
+        bound = {a: b for a in self.axes(node) if (b := self.w.lanes(a)) is not None}
+        if not bound:
+            return False
+        key = node, frozenset((a, b.consecutive, b.aligned) for a, b in bound.items())
+        known = self._varying.get(key)
+        if known is None:
+            if _is_index_comparison(node):
+                known = not self._is_uniform(node)
+            elif isinstance(node, Op | Cast | Select):
+                known = any(self.varies(a) for a in node.args)
+            else:
+                known = True
+            self._varying[key] = known
+        return known
+
+    def _is_uniform(self, node: Scalar) -> bool:
+        """Whether four aligned neighbours lie on one side of a bound that is a multiple of 4."""
+        assert isinstance(node, Op)
+        gap = _index_of(node.operands[0]) - _index_of(node.operands[1])
+        if node.fn not in ("lt", "ge") or not is_one(self.index.lane_stride(gap)):
+            return not self.index.lane_axes(gap)
+        return self.index.is_aligned(gap)
 
     def in_lane(self, node: Scalar, lane: int) -> Scalar:
         """The same tree for one lane."""
@@ -138,6 +192,10 @@ class Scalars:
                 swaps[axis] = bound.clones[lane]
 
         def leaf(n: Scalar) -> Scalar | None:
+            if isinstance(n, Masked):
+                load = n.load.subs(swaps)
+                assert isinstance(load, Load)
+                return Masked(load, self.in_lane(n.cond, lane))
             if isinstance(n, Acc | Held) and self._held_vector(n):
                 return LaneOf(n, lane)
             return None
@@ -162,7 +220,8 @@ class Scalars:
             node, ready = todo.pop()
             if node in self._axes:
                 continue
-            inner = [*node.args, *(g for e in own_exprs(node) for g in gathers(e))]
+            hidden = (node.load, node.cond) if isinstance(node, Masked) else ()
+            inner = [*node.args, *hidden, *(g for e in own_exprs(node) for g in gathers(e))]
             if not ready:
                 todo.append((node, True))
                 todo.extend((n, False) for n in inner)
@@ -203,7 +262,7 @@ class Scalars:
             return ()
         if self.varies(node) and self._lane_by_lane(node):
             return ()
-        return (node.cond,) if isinstance(node, Select) else node.args
+        return (node.cond,) if isinstance(node, Select | Masked) else node.args
 
     def _lane_by_lane(self, node: Scalar) -> bool:
         """Whether a varying node has no vector form."""
@@ -213,8 +272,11 @@ class Scalars:
         if any(not has_vectors(n.dtype) and self.varies(n) for n in wide):
             return True
         if isinstance(node, Select) and self.varies(node.cond):
-            return not (self.is_safe(node.then) and self.is_safe(node.other))
+            return self._unsafe_loads(node.then) + self._unsafe_loads(node.other) > _MAX_MASKED
         return False
+
+    def _unsafe_loads(self, arm: Scalar) -> int:
+        return sum(isinstance(n, Load) and not self.is_safe(n) for n in walk(arm))
 
     def is_safe(self, root: Scalar) -> bool:
         """Whether it may be computed where it is not asked for: all its loads are in range."""
@@ -270,6 +332,8 @@ class Scalars:
                 self._op(node, uses)
             case Select():
                 self._select(node, uses)
+            case Masked():
+                self._load_masked(node)
             case LaneOf():
                 cell = self._arg(node.vector)
                 self._done(node, KLane(node.dtype, 1, cell.expr, node.lane), cell.depth, 1)
@@ -278,13 +342,18 @@ class Scalars:
 
     def _op(self, node: Op, uses: int) -> None:
         if _is_index_comparison(node):
-            sides = [self._vector_index(_index_of(a)) for a in node.operands]
+            sides = [self._side(node, _index_of(a)) for a in node.operands]
             depth = max(d for _, d in sides)
             self._done(node, kop(node.fn, *(e for e, _ in sides)), depth, uses)
             return
         cells = [self._arg(a) for a in node.operands]
         depth = max(c.depth for c in cells)
         self._done(node, kop(node.fn, *(c.expr for c in cells)), depth, uses)
+
+    def _side(self, comparison: Op, expr: Expr) -> tuple[KExpr, int]:
+        if self.varies(comparison):
+            return self._vector_index(expr)
+        return self.index.cell(self.index.in_lane(expr, 0))
 
     def _vector_index(self, expr: Expr) -> tuple[KExpr, int]:
         """An index expression as an i32 value, of four lanes if it varies."""
@@ -320,6 +389,25 @@ class Scalars:
     def _read(self, buffer: Buffer, flat: Expr, lanes: int, aligned: bool) -> KExpr:
         return KLoad(buffer.dtype, lanes, buffer.name, self.index.cell(flat)[0], aligned)
 
+    def _load_masked(self, node: Masked) -> None:
+        buffer = node.load.buffer
+        self.w.use(buffer)
+        flat = flat_index(buffer, node.load.index)
+        cond = self._arg(node.cond)
+        depth = max((self.w.lookup(a)[1] for a in self.axes(node)), default=0)
+
+        def read(inside: KExpr, at: Expr) -> KExpr:
+            index = KSelect(I32, 1, inside, self.index.value(at), i32(0))
+            return KLoad(buffer.dtype, 1, buffer.name, index)
+
+        if not self.varies(node):
+            self._done(node, read(cond.expr, flat), max(depth, cond.depth), 2, "x")
+            return
+        inside = self.w.let("in", splat(cond.expr, 4))
+        lanes = zip(lanes_of(inside), range(4), strict=True)
+        parts = tuple(read(i, self.index.in_lane(flat, k)) for i, k in lanes)
+        self._done(node, KVec(node.dtype, 4, parts), self.w.depth, 2, "x")
+
     def _load_depth(self, node: Load) -> int:
         if not self.is_safe(node):
             return self.w.depth
@@ -343,8 +431,14 @@ class Scalars:
         safe = self.is_safe(node.then) and self.is_safe(node.other)
         lanes = 4 if self.varies(node) else 1
         if cond.expr.lanes > 1 or (safe and self._is_cheap(node)):
-            then, other = splat(self.value(node.then), lanes), splat(self.value(node.other), lanes)
-            depth = max(cond.depth, self._arg(node.then).depth, self._arg(node.other).depth)
+            arms = node.then, node.other
+            if not safe:
+                arms = (
+                    masked(node.then, node.cond, self.is_safe),
+                    masked(node.other, op("not", node.cond), self.is_safe),
+                )
+            then, other = (splat(self.value(a), lanes) for a in arms)
+            depth = max(cond.depth, *(self._arg(a).depth for a in arms))
             self._done(node, KSelect(node.dtype, lanes, cond.expr, then, other), depth, uses)
             return
         shared = set(strict_nodes(node.then)) & set(strict_nodes(node.other))

@@ -114,3 +114,20 @@ def test_where_skips_stores():
 def test_scalar_output():
     x, z = buf("x", F32), buf("z", F32)
     check(single("f", [x], z, lambda: x[()] * 2.0), {})
+
+
+@pytest.mark.parametrize(("n", "a", "b"), [(3, 4, 8), (2, 3, 5), (5, 0, 4), (1, 1, 1)])
+def test_concatenation_by_nested_choices(n, a, b):
+    for split in (as_expr(a), M):
+        x, y, w = buf("x", F32, N, split), buf("y", F32, N, b), buf("w", I64, N, 4)
+        z = buf("z", F32, N, split + b + 4)
+
+        def body(i, j, split=split, x=x, y=y, w=w):
+            last = cast(w[i, j.expr - split - b], F32)
+            return select(
+                op("lt", Value(as_expr(j)), Value(split)),
+                x[i, j],
+                select(op("lt", Value(as_expr(j)), Value(split + b)), y[i, j.expr - split], last),
+            )
+
+        check(single("f", [x, y, w], z, body), {"n": n, "m": a})
