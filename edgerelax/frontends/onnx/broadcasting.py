@@ -1,15 +1,16 @@
 """Shapes that must agree and are not known to: what is asserted, what is left to run time.
 
-Two dims of one element-wise call that are not known to be equal are taken to be equal, and checked when the
-program runs, if they depend on a common symbol or if neither can be 1: they are sizes of the same thing that
-rounding keeps from being proven so. Else one of them may be 1 and broadcast, which the program then decides.
+Two dims of one element-wise call that are not known to be equal are taken to be equal, and checked
+when the program runs, if neither can be 1, or if they depend on a common symbol: then they are sizes
+of the same thing that rounding keeps from being proven so. Else, and where one of them came of a
+broadcast itself, one may be 1, and the program decides.
 """
 
 from collections.abc import Sequence
 
 from edgerelax.frontends.onnx.node import Node
 from edgerelax.ir.graph import Value
-from edgerelax.sym import Expr, as_expr, eq, prove_eq, select
+from edgerelax.sym import Expr, Select, as_expr, eq, prove_eq, select
 
 
 def aligned(node: Node, *values: Value, skip: int = 0) -> tuple[Value, ...]:
@@ -36,11 +37,16 @@ def _agreed(node: Node, column: dict[int, Expr]) -> dict[int, Expr]:
     for k, dim in wide.items():
         if prove_eq(dim, anchor) is not None:
             continue
-        if dim.symbols() & anchor.symbols() or (_not_one(dim) and _not_one(anchor)):
+        if _same_thing(dim, anchor) or (_not_one(dim) and _not_one(anchor)):
             changed[k] = anchor
         else:
             _check_broadcast(node, dim, anchor)
     return changed
+
+
+def _same_thing(a: Expr, b: Expr) -> bool:
+    chosen = any(isinstance(atom, Select) for e in (a, b) for atom in e.atoms())
+    return not chosen and bool(a.symbols() & b.symbols())
 
 
 def _not_one(dim: Expr) -> bool:
@@ -61,7 +67,7 @@ def plainness(dim: Expr) -> tuple[int, int]:
 def same_dims(
     node: Node, values: Sequence[Value], axes: Sequence[tuple[int, ...]]
 ) -> tuple[Value, ...]:
-    """Values of which dim `axes[k][j]` is one size for all k, for each j; checked where unproven."""
+    """Values whose dims `axes[k][j]` are one size for all k, for each j; checked where unproven."""
     shapes = [list(node.dims(v)) for v in values]
     for j in range(len(axes[0])):
         places = [(shape, own[j]) for shape, own in zip(shapes, axes, strict=True)]

@@ -9,8 +9,10 @@ from edgerelax.frontends.onnx import (
     nn,
     normalisation,
     quantization,
+    recurrent,
     reduction,
     sampling,
+    sequences,
     shape,
     slicing,
 )
@@ -24,8 +26,10 @@ LOADED = (
     nn,
     normalisation,
     quantization,
+    recurrent,
     reduction,
     sampling,
+    sequences,
     shape,
     slicing,
 )

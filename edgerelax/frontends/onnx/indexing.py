@@ -28,6 +28,8 @@ def _gather_nd(node: Node) -> Result:
     batch, data, indices = node.attr("batch_dims", 0), node.value(0), node.value(1)
     if batch > min(node.rank(data), node.rank(indices)):
         raise node.bad(f"{batch} batch dims of {data.annotation} and {indices.annotation}")
+    if node.dims(indices)[-1].as_int() is None:
+        raise node.unsupported("indices whose last dim is not a known number")
     shared = tuple(range(batch))
     data, indices = same_dims(node, (data, indices), (shared, shared))
     return node.emit("gather_nd", data, indices, batch_dims=batch)
@@ -63,10 +65,13 @@ def _scatter_nd(node: Node) -> Result:
 
 @importer("OneHot")
 def _one_hot(node: Node) -> Result:
-    indices, depth = node.value(0), node.ints(1, lo=0, what="the depth") or ()
+    given = node.cast(node.value(1), I64)
+    depth = node.integers_of(given, lo=0, what="the depth")
     if len(depth) != 1:
         raise node.bad(f"depth has {len(depth)} elements, not 1")
-    return node.emit("one_hot", indices, node.value(2), depth=depth[0], axis=node.attr("axis"))
+    return node.emit(
+        "one_hot", node.value(0), node.value(2), depth=depth[0], axis=node.attr("axis")
+    )
 
 
 @importer("Compress")

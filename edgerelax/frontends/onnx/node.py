@@ -169,12 +169,13 @@ class Node:
         Where they are data they are read from the device: symbols of which only `lo` is known.
         """
         value = self.input(k)
-        if value is None:
-            return None
-        known = self.walk.constants.integers(value)
-        return known if known is not None else self._read(value, lo, what or f"input {k}")
+        return None if value is None else self.integers_of(value, lo=lo, what=what or f"input {k}")
 
-    def _read(self, value: Value, lo: int | None, what: str) -> tuple[Expr, ...]:
+    def integers_of(self, value: Value, *, lo: int | None, what: str) -> tuple[Expr, ...]:
+        """The same of any value."""
+        known = self.walk.constants.integers(value)
+        if known is not None:
+            return known
         tensor = self.tensor(value)
         length = as_expr(1) if tensor.rank == 0 else tensor.dims[0] if tensor.dims else None
         count = None if length is None else length.as_int()

@@ -27,8 +27,9 @@ def _dequantize_linear(node: Node) -> Result:
     named = node.attr("output_dtype", 0)
     dtype = node.dtype_attr("output_dtype") if named else node.dtype(scale)
     attrs = _blocks(node, x, scale)
-    result = node.emit("dequantize_linear", x, one(node, scale), one(node, zero), **attrs)
-    return node.cast(result, dtype)
+    return node.emit(
+        "dequantize_linear", x, one(node, scale), one(node, zero), dtype=dtype, **attrs
+    )
 
 
 def quantize(node: Node, x: Value, scale: Value, zero: Value | None, dtype: DType) -> Value:

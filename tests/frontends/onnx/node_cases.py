@@ -1,7 +1,8 @@
 """The node tests of the onnx package as cases: a model of one node, inputs, expected outputs.
 
 `node_cases()` gives each as it is, `symbolic(case)` the same with a name in place of every dim of every
-input. Cases whose inputs or outputs are no tensors are left out.
+input. Cases whose inputs or outputs are no tensors are left out. Operands that must be known when a
+model is compiled (axes, scales, numbers of steps) are constants of the model instead of inputs.
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,25 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 from onnx.backend.test.case.node import collect_testcases
+
+KNOWN_OPERANDS: dict[str, tuple[int, ...]] = {
+    "Squeeze": (1,), "Unsqueeze": (1,), "CumSum": (1,), "CumProd": (1,), "Pad": (3,), "Slice": (3,),
+    "Resize": (1, 2), "Upsample": (1,), "Dropout": (1, 2), "Loop": (0, 1), "DFT": (1, 2),
+    "STFT": (1, 3), "Range": (0, 1, 2), "MelWeightMatrix": (0, 1, 2, 3, 4), "CenterCropPad": (1,),
+    "AffineGrid": (1,),
+    **{f"Reduce{kind}": (1,) for kind in (
+        "Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare",
+    )},
+}  # fmt: skip
+"""By operator, which operands the cases make constants."""
+
+COUNTED_OPERANDS: dict[str, tuple[int, ...]] = {
+    "Reshape": (1,), "Expand": (1,), "Slice": (1, 2, 4), "Pad": (1,), "Split": (1,), "Tile": (1,),
+    "TopK": (1,), "Resize": (3,), "ConstantOfShape": (0,), "GatherND": (1,), "ScatterND": (1,),
+}  # fmt: skip
+"""By operator, which operands decide the result's rank by their last dim: that one stays a number."""
 
 Array = np.ndarray[Any, Any]
 
@@ -50,7 +69,7 @@ def _cases() -> Iterator[NodeCase]:
             given = dict(zip((i.name for i in graph.input), inputs, strict=False))
             expected = dict(zip((o.name for o in graph.output), outputs, strict=False))
             if all(_is_tensor(v) for v in (*given.values(), *expected.values())):
-                yield NodeCase(
+                whole = NodeCase(
                     case.name.removeprefix("test_"),
                     case.model,
                     {k: np.asarray(v) for k, v in given.items()},
@@ -58,21 +77,51 @@ def _cases() -> Iterator[NodeCase]:
                     case.rtol,
                     case.atol,
                 )
+                yield _with_constants(whole)
 
 
 def _is_tensor(value: Any) -> bool:
     return isinstance(value, np.ndarray | np.generic)
 
 
+def _with_constants(case: NodeCase) -> NodeCase:
+    """The case with the operands of KNOWN_OPERANDS as initializers."""
+    names = {
+        node.input[k]
+        for node in case.model.graph.node
+        for k in KNOWN_OPERANDS.get(node.op_type, ())
+        if k < len(node.input) and node.input[k] in case.inputs
+    }
+    if not names:
+        return case
+    model = deepcopy(case.model)
+    kept = [i for i in model.graph.input if i.name not in names]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    for name in sorted(names):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(case.inputs[name], name))
+    inputs = {k: v for k, v in case.inputs.items() if k not in names}
+    return replace(case, model=model, inputs=inputs)
+
+
 def symbolic(case: NodeCase) -> NodeCase:
     """The case with every dim of every input a symbol of its own."""
     model = deepcopy(case.model)
+    counted = {
+        node.input[k]
+        for node in model.graph.node
+        for k in COUNTED_OPERANDS.get(node.op_type, ())
+        if k < len(node.input)
+    }
     dims: dict[str, tuple[int, int | None]] = {}
     for value in model.graph.input:
-        shape = value.type.tensor_type.shape
-        for k, dim in enumerate(shape.dim):
-            dim.dim_param = f"{value.name}_d{k}"
+        shape = value.type.tensor_type.shape.dim
+        for k, dim in enumerate(shape):
             size = case.inputs[value.name].shape[k]
+            if value.name in counted and k == len(shape) - 1:
+                dim.dim_value = size
+                continue
+            dim.dim_param = f"{value.name}_d{k}"
             if size == 0:
                 dims[dim.dim_param] = (0, None)
     for output in model.graph.output:
