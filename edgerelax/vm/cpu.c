@@ -37,12 +37,16 @@ static bool run_fill(ErModel *m, const uint32_t *words) {
   uint8_t *dst = NULL;
   if (!er_data(m, place, &dst)) return false;
   m->steps_left -= place->bytes / BYTES_PER_STEP;
-  for (uint32_t k = 0; k < place->bytes; k++) dst[k] = (uint8_t)(word >> 8 * (k % 4));
+  if (word == (word & 255) * 0x01010101u)
+    memset(dst, (int)(word & 255), place->bytes);
+  else
+    for (uint32_t k = 0; k < place->bytes; k++) dst[k] = (uint8_t)(word >> 8 * (k % 4));
   return true;
 }
 
-bool er_run_cpu(ErModel *m, const uint32_t *words, uint32_t length) {
-  for (const uint32_t *end = words + length; words < end; words += *words >> 8) {
+bool er_run_cpu(ErModel *m, const uint32_t *all, uint32_t length) {
+  for (uint32_t at = 0; at < length; at += all[at] >> 8) {
+    const uint32_t *words = all + at;
     bool good;
     m->steps_left--;
     switch ((ErCommand)(*words & 255)) {

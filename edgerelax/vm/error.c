@@ -11,8 +11,7 @@ typedef struct {
 static void put(Writer *w, const char *text, size_t length) {
   const size_t room = (size_t)(w->end - w->at);
   const size_t n = length < room ? length : room;
-  if (n) memcpy(w->at, text, n);
-  w->at += n;
+  for (size_t k = 0; k < n; k++) *w->at++ = text[k] ? text[k] : '?'; /* a zero would end the words */
 }
 
 static void put_unsigned(Writer *w, uint64_t value) {

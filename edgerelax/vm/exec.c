@@ -5,6 +5,8 @@
 
 #include "model.h"
 
+enum { MIN_REGISTERS = 64 };
+
 static int64_t floor_divide(int64_t a, int64_t b) {
   const int64_t q = a / b;
   return q - (a % b != 0 && (a < 0) != (b < 0));
@@ -65,6 +67,11 @@ static bool check(ErModel *m, ErOpcode op, int64_t a, int64_t b, uint32_t text) 
   }
 }
 
+static bool fail_text(ErModel *m, ErText text) {
+  const ErText silent = er_text("the program fails, without words");
+  return er_fail(m, ER_ERROR_CHECK, "%q", text.length ? text : silent);
+}
+
 static bool load_dim(ErModel *m, uint32_t k, uint32_t dimension, int64_t *dst) {
   const ErInput *input = &m->inputs[k];
   if (dimension >= input->rank)
@@ -84,11 +91,12 @@ static bool enter(ErModel *m, const ErFunction *f, const uint32_t *back, const u
   if (needed > ER_REGISTER_FILE)
     return er_fail(m, ER_ERROR_LIMIT, "%u registers in nested calls, of %u", needed,
                    (uint32_t)ER_REGISTER_FILE);
-  if (needed > m->register_capacity) {
-    int64_t *grown = realloc(m->registers, needed * sizeof *grown);
-    if (!grown) return er_fail(m, ER_ERROR_MEMORY, "no memory for %u registers", needed);
+  if (needed > m->register_capacity || !m->registers) {
+    const uint32_t capacity = needed < MIN_REGISTERS ? MIN_REGISTERS : needed;
+    int64_t *grown = realloc(m->registers, capacity * sizeof *grown);
+    if (!grown) return er_fail(m, ER_ERROR_MEMORY, "no memory for %u registers", capacity);
     m->registers = grown;
-    m->register_capacity = needed;
+    m->register_capacity = capacity;
   }
   if (count) memset(m->registers + base, 0, count * sizeof *m->registers);
   m->steps_left -= count / 8;
@@ -240,7 +248,7 @@ ErStatus er_execute(ErModel *m) {
         good = check(m, op, r[o[0]], r[o[1]], o[2]);
         break;
       case ER_OP_FAIL:
-        good = er_fail(m, ER_ERROR_CHECK, "%q", m->strings[o[0]]);
+        good = fail_text(m, m->strings[o[0]]);
         break;
       case ER_OP_ENSURE:
         if (needs_flush(m, code)) return ER_FLUSH;

@@ -65,7 +65,7 @@ static bool check_write(const Verifier *v, uint32_t reg) {
   if (!check_index(v, "register", reg, v->f->row->registers)) return false;
   if (!v->region) return true;
   if (!contains(late_of(v->region), reg) && !contains(keys_of(v->region), reg)) return true;
-  return bad(v, "register %u is a key of its region and is written in it", reg);
+  return bad(v, "register %u is a key of its region or late and is written in it", reg);
 }
 
 static bool check_label(const Verifier *v, uint32_t target) {

@@ -57,6 +57,7 @@ def everything() -> ProgramBuilder:
         "gpu", Binding("slab", gpu, main.const(16), offset), Binding("weight", 1, main.const(16))
     )
     (result,) = main.call(inner, first, weight)
+    result = main.min(result, main.const(20))
     again, done = main.label(), main.label()
     count = main.move(zero)
     main.place(again)
@@ -72,3 +73,23 @@ def everything() -> ProgramBuilder:
     inner.read("cpu", Binding("input", 0, inner.const(4)), I32, 1)
     inner.ret(inner.add(a, b))
     return program
+
+
+def keyed(device: str, late: bool, limit: int = 1 << 20) -> bytes:
+    """Two dispatches in a region: a, the first dimension, is a key, b is a key or late."""
+    program = ProgramBuilder()
+    slab = program.slab(device, 4096)
+    kernel = program.kernel(device, 0, buffers=1, scalars=2)
+    f = program.function("main", [InputSpec("ab", I32, 2)], [OutputSpec("y", I32)])
+    a, b = f.load_dim(0, 0), f.load_dim(0, 1)
+    y = Binding("slab", slab, f.const(256))
+    f.fill(device, y, 0)
+    with f.region(device, [a] if late else [a, b], [b] if late else []):
+        twice = f.add(a, a)
+        f.check_le(twice, f.const(limit), "a")
+        f.dispatch(kernel, a, [y], [b, a])
+        f.dispatch(kernel, f.const(0), [y], [b, a])
+        f.dispatch(kernel, a, [y], [a, b])
+    f.output(0, device, y, [f.const(64)])
+    f.ret()
+    return program.encode()

@@ -16,26 +16,7 @@ from edgerelax.ir.dtypes import F32, I32, U8
 from edgerelax.vm import isa
 from tests.vm import cpu_kernels
 from tests.vm.fake_gpu import FakeGpu, commands
-
-
-def _pair(device: str, late: bool, limit: int = 1 << 20) -> bytes:
-    """y[:a] = x[:a] filled by kernel 0 with scalar b; a is a key, b is a key or late."""
-    program = ProgramBuilder()
-    slab = program.slab(device, 4096)
-    kernel = program.kernel(device, 0, buffers=1, scalars=2)
-    f = program.function("main", [InputSpec("ab", I32, 2)], [OutputSpec("y", I32)])
-    a, b = f.load_dim(0, 0), f.load_dim(0, 1)
-    y = Binding("slab", slab, f.const(256))
-    f.fill(device, y, 0)
-    with f.region(device, [a] if late else [a, b], [b] if late else []):
-        twice = f.add(a, a)
-        f.check_le(twice, f.const(limit), "a")
-        f.dispatch(kernel, a, [y], [b, a])
-        f.dispatch(kernel, f.const(0), [y], [b, a])
-        f.dispatch(kernel, a, [y], [a, b])
-    f.output(0, device, y, [f.const(64)])
-    f.ret()
-    return program.encode()
+from tests.vm.samples import keyed
 
 
 def _add(buffers: list[np.ndarray], scalars: list[int]) -> None:
@@ -52,7 +33,7 @@ def _run(model: VmModel, gpu: FakeGpu, a: int, b: int) -> None:
 
 
 def test_gpu_hits_and_misses() -> None:
-    model = Vm().open(_pair("gpu", late=False))
+    model = Vm().open(keyed("gpu", late=False))
     gpu = FakeGpu(model, [_add])
     for a, b in ((1, 2), (2, 1), (1, 2), (1, 2), (2, 1), (3, 3)):
         _run(model, gpu, a, b)
@@ -64,7 +45,7 @@ def test_gpu_hits_and_misses() -> None:
 
 
 def test_a_hit_is_one_command() -> None:
-    model = Vm().open(_pair("gpu", late=True))
+    model = Vm().open(keyed("gpu", late=True))
     gpu = FakeGpu(model, [_add])
     _run(model, gpu, 5, 6)
     model.describe_input(0, I32, (5, 7), 4 * 35)
@@ -74,7 +55,7 @@ def test_a_hit_is_one_command() -> None:
 
 
 def test_gpu_late_scalars() -> None:
-    model = Vm().open(_pair("gpu", late=True))
+    model = Vm().open(keyed("gpu", late=True))
     gpu = FakeGpu(model, [_add])
     for a, b in ((1, 2), (1, 3), (2, 9), (1, 4), (2, 8)):
         _run(model, gpu, a, b)
@@ -83,7 +64,7 @@ def test_gpu_late_scalars() -> None:
 
 
 def test_the_list_used_longest_ago_is_forgotten() -> None:
-    model = Vm().open(_pair("gpu", late=True))
+    model = Vm().open(keyed("gpu", late=True))
     gpu = FakeGpu(model, [_add])
     bound = isa.LISTS_PER_REGION
     for a in range(bound):
@@ -103,7 +84,7 @@ def test_the_list_used_longest_ago_is_forgotten() -> None:
 
 
 def test_a_failure_while_recording_keeps_no_list() -> None:
-    model = Vm().open(_pair("gpu", late=True, limit=20))
+    model = Vm().open(keyed("gpu", late=True, limit=20))
     gpu = FakeGpu(model, [_add])
     _run(model, gpu, 10, 1)
     for _ in range(2):
