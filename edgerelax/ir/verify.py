@@ -1,9 +1,9 @@
 """What must hold of a module after every pass; a VerifyError is a fault of ours.
 
-Graph functions: every value is defined once and used where it is visible; the same for symbols, which
-are defined by bare dims of parameters, by match_cast and by branches. Annotations say at least what
-deduction finds and do not contradict it. A call of a loop function passes exactly the buffers it names. Loop
-functions: verify_loop.py.
+Graph functions: every value is defined once and used where it is visible; the same for symbols,
+which are defined by bare dims of parameters, by match_cast and by branches. Annotations say at
+least what deduction finds and do not contradict it. A call of a loop function passes exactly the
+buffers it names. Loop functions: verify_loop.py.
 """
 
 from collections.abc import Iterable
@@ -78,12 +78,9 @@ class _FuncVerifier:
         func = self.func
         if len(func.result_names) != len(func.body.results):
             self.fail(f"{len(func.body.results)} results, {len(func.result_names)} names for them")
-        for names, what in (
-            (func.result_names, "results"),
-            ([p.name for p in func.params], "inputs"),
-        ):
+        for names in (func.result_names, [p.name for p in func.params]):
             if len(set(names)) < len(names):
-                self.fail(f"two {what} of one name among {', '.join(names)}")
+                self.fail(f"two inputs or two results of one name: {', '.join(names)}")
         scope = _Scope(set(), set())
         for param in func.params:
             self.define(param, scope)
