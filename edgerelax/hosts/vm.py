@@ -2,7 +2,7 @@
 
 A `Vm` is one instance with its heap and function table; a `VmModel` is one program in it. Calls
 into wasm cost tens of microseconds each, so what has a fixed address is read from memory instead.
-Memory moves when it grows: an array from `Vm.memory` is valid until the next call.
+Memory moves when it grows: an array from `Vm.bytes` is valid until the next call.
 """
 
 import ctypes
@@ -22,6 +22,7 @@ from edgerelax.vm import isa
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.int32]
+Buffer = bytes | memoryview | Bytes
 
 DONE, NEED_READ, FLUSH, ERROR = range(len(isa.STATUSES))
 GPU, CPU = 1, 2  # bits of places
@@ -61,6 +62,10 @@ class Result:
     pointer: int
 
 
+def _as_array(data: Buffer) -> Bytes:
+    return data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+
+
 @cache
 def engine() -> wasmtime.Engine:
     """The engine of this process; modules compiled for it can be shared by its stores."""
@@ -91,13 +96,13 @@ class Vm:
         self._store = wasmtime.Store(engine())
         instance = wasmtime.Instance(self._store, _vm_module(), [])
         self._exports: dict[str, Any] = dict(instance.exports(self._store))
-        self._linear: wasmtime.Memory = self._exports["memory"]
+        self._memory: wasmtime.Memory = self._exports["memory"]
         self._table: wasmtime.Table = self._exports["__indirect_function_table"]
         self._view: Bytes = np.empty(0, np.uint8)
         self.call("_initialize")
         self._stack = self.call("stackSave")
 
-    def open(self, program: bytes) -> "VmModel":
+    def open(self, program: Buffer) -> "VmModel":
         """Check a program and make a model of it. Raises FormatError."""
         pointer = self.copy_in(program)
         handle = self.call("er_open", pointer, len(program))
@@ -106,18 +111,18 @@ class Vm:
             raise self.failure(0)
         return VmModel(self, handle)
 
-    def memory(self) -> Bytes:
+    def bytes(self) -> Bytes:
         """All of memory, valid until the next call."""
-        size = self._linear.data_len(self._store)
+        size = self._memory.data_len(self._store)
         if size != self._view.size:
-            address = ctypes.cast(self._linear.data_ptr(self._store), ctypes.c_void_p).value
+            address = ctypes.cast(self._memory.data_ptr(self._store), ctypes.c_void_p).value
             whole = (ctypes.c_uint8 * size).from_address(address or 0)
             self._view = np.frombuffer(whole, np.uint8)
         return self._view
 
     def words(self, pointer: int, count: int) -> Words:
         """Words of memory, valid until the next call."""
-        return self.memory()[pointer : pointer + 4 * count].view(np.int32)
+        return self.bytes()[pointer : pointer + 4 * count].view(np.int32)
 
     def alloc(self, size: int) -> int:
         """The address of `size` bytes, aligned to 16. Raises VmError where memory is exhausted."""
@@ -129,11 +134,11 @@ class Vm:
     def free(self, pointer: int) -> None:
         self.call("er_free", pointer)
 
-    def copy_in(self, data: bytes | memoryview | Bytes) -> int:
+    def copy_in(self, data: Buffer) -> int:
         """The address of a copy, which the caller frees."""
-        size = memoryview(data).nbytes
-        pointer = self.alloc(size)
-        self.memory()[pointer : pointer + size] = np.frombuffer(data, np.uint8, size)
+        array = _as_array(data)
+        pointer = self.alloc(array.size)
+        self.bytes()[pointer : pointer + array.size] = array
         return pointer
 
     def call(self, name: str, *arguments: int | float) -> int:
@@ -145,7 +150,7 @@ class Vm:
         """The last failure of a model, or of `open` where the handle is 0."""
         kind = isa.ERRORS[self.call("er_error_kind", handle)]
         start = self.call("er_error", handle)
-        memory = self.memory()
+        memory = self.bytes()
         end = start + int(np.argmin(memory[start : start + 4096]))
         text = memory[start:end].tobytes().decode(errors="replace")
         subject = "program: " if kind == "format" else ""
@@ -156,7 +161,7 @@ class Vm:
         start = self._table.grow(self._store, count, None)
         i32 = wasmtime.GlobalType(wasmtime.ValType.i32(), False)
         provided: dict[str, Any] = {
-            "memory": self._linear,
+            "memory": self._memory,
             "table": self._table,
             "base": wasmtime.Global(self._store, i32, wasmtime.Val.i32(start)),
         }
@@ -208,9 +213,9 @@ class VmModel:
         """Where input k of a function is bound: GPU, CPU, both or 0."""
         return self.vm.call("er_input_places", self._handle, function, k)
 
-    def set_weight(self, k: int, data: bytes | memoryview | Bytes) -> None:
+    def set_weight(self, k: int, data: Buffer) -> None:
         """Copy the cpu bytes of weight k into the VM."""
-        size, wanted = memoryview(data).nbytes, self.vm.call("er_weight_bytes", self._handle, k)
+        size, wanted = _as_array(data).size, self.vm.call("er_weight_bytes", self._handle, k)
         if size != wanted:
             raise FormatError(f"weight {k} has {size} bytes; the program needs {wanted}")
         pointer = self.vm.copy_in(data)
@@ -228,7 +233,7 @@ class VmModel:
             raise InputError(f"input {k} has dtype {array.dtype}; {dtype} is {dtype.numpy}")
         pointer = self._input_memory(k, array.nbytes)
         self._describe(k, dtype, array.shape, array.nbytes, pointer)
-        memory = self.vm.memory()[pointer : pointer + array.nbytes]
+        memory = self.vm.bytes()[pointer : pointer + array.nbytes]
         memory[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
     def describe_input(self, k: int, dtype: DType, dims: Sequence[int], size: int) -> None:
@@ -278,12 +283,12 @@ class VmModel:
     def fetch(self, result: Result) -> npt.NDArray[Any]:
         """A copy of a result that lies on the cpu."""
         size = int(np.prod(result.dims, dtype=np.int64)) * result.dtype.numpy.itemsize
-        data = self.vm.memory()[result.pointer : result.pointer + size].copy()
+        data = self.vm.bytes()[result.pointer : result.pointer + size].copy()
         return data.view(result.dtype.numpy).reshape(result.dims)
 
     def stats(self) -> dict[str, int]:
         """Numbers by isa.STATS, counted since `open`."""
-        memory = self.vm.memory()[self._stats : self._stats + 8 * len(isa.STATS)]
+        memory = self.vm.bytes()[self._stats : self._stats + 8 * len(isa.STATS)]
         return dict(zip(isa.STATS, map(int, memory.view(np.float64)), strict=True))
 
     def close(self) -> None:

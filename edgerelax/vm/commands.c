@@ -51,7 +51,8 @@ static bool apart(ErModel *m, const ErPlace *places, uint32_t count) {
     for (uint32_t b = a + 1; b < count; b++) {
       const ErPlace *p = &places[a], *q = &places[b];
       if (p->kind != q->kind || p->index != q->index || p->kind == ER_KIND_WEIGHT) continue;
-      if (p->offset >= q->offset + q->bytes || q->offset >= p->offset + p->bytes) continue;
+      const uint64_t p_end = (uint64_t)p->offset + p->bytes, q_end = (uint64_t)q->offset + q->bytes;
+      if (p->offset >= q_end || q->offset >= p_end) continue;
       return er_fail(m, ER_ERROR_BINDING, "buffers %u and %u overlap: %u bytes at %u and %u at %u", a,
                      b, p->bytes, p->offset, q->bytes, q->offset);
     }

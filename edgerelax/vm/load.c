@@ -160,9 +160,12 @@ static bool find_sections(ErModel *m, const uint32_t *end, Reader *sections) {
   for (uint32_t k = 0; k < ER_SECTION_COUNT; k++) {
     const uint32_t *head = take(&file, 2, 1);
     if (!head) return false;
-    if (head[0] != k || head[1] % 4)
-      return er_fail(m, ER_ERROR_FORMAT, "section %u of %u bytes where section %u (%s) belongs",
-                     head[0], head[1], k, section_names[k]);
+    if (head[0] != k)
+      return er_fail(m, ER_ERROR_FORMAT, "section %u where section %u (%s) belongs", head[0], k,
+                     section_names[k]);
+    if (head[1] % 4)
+      return er_fail(m, ER_ERROR_FORMAT, "section %s: %u bytes are no whole words",
+                     section_names[k], head[1]);
     file.section = section_names[k];
     const uint32_t *payload = take(&file, head[1] / 4, 1);
     if (!payload) return false;

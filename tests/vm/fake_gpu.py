@@ -91,7 +91,7 @@ class FakeGpu:
 
     def near(self, low: int, high: int, size: int) -> np.ndarray:
         assert high == 0
-        return self.model.vm.memory()[low & 0xFFFFFFFF :][:size]
+        return self.model.vm.bytes()[low & 0xFFFFFFFF :][:size]
 
     def execute(self, command: Command) -> None:
         words = command.words

@@ -170,7 +170,7 @@ def test_memory_is_given_back() -> None:
         model = vm.open(data)
         model.run(0)
         model.close()
-    assert vm.memory().size < 200 << 20
+    assert vm.bytes().size < 200 << 20
 
 
 def test_memory_above_2_gigabytes() -> None:
@@ -187,4 +187,4 @@ def test_memory_above_2_gigabytes() -> None:
     x = np.arange(1 << 20, dtype=np.uint8)
     pointer = vm.copy_in(x)
     assert pointer > 1 << 31
-    np.testing.assert_array_equal(vm.memory()[pointer : pointer + x.size], x)
+    np.testing.assert_array_equal(vm.bytes()[pointer : pointer + x.size], x)

@@ -248,10 +248,10 @@ def test_head() -> None:
     assert "not a program: it begins with 7, not ERX1" in refusal(patched(0, 7))
     assert "program version 2; this virtual machine reads version 1" in refusal(patched(4, 2))
     assert f"says it has 16 bytes; {size} came" in refusal(patched(8, 16))
-    assert "section 5 of 24 bytes where section 0 (strings) belongs" in refusal(patched(12, 5))
-    assert "section 0 of 29 bytes where section 0" in refusal(patched(16, 29))
+    assert "section 5 where section 0 (strings) belongs" in refusal(patched(12, 5))
+    assert "section strings: 29 bytes are no whole words" in refusal(patched(16, 29))
     assert "section strings: 1073741823 words wanted" in refusal(patched(16, 0xFFFFFFFC))
-    assert "section strings: 4294967295 words wanted, 6 left" in refusal(patched(20, 0xFFFFFFFF))
+    assert "section strings: 4294967295 words wanted, 5 left" in refusal(patched(20, 0xFFFFFFFF))
     assert "string 0 of 4294967295 bytes leaves its section" in refusal(patched(24, 0xFFFFFFFF))
 
 
