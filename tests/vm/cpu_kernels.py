@@ -39,5 +39,10 @@ _WAT = f"""
 
 
 @cache
+def wasm() -> bytes:
+    return bytes(wasmtime.wat2wasm(_WAT))
+
+
+@cache
 def module() -> wasmtime.Module:
-    return compile_kernels(bytes(wasmtime.wat2wasm(_WAT)))
+    return compile_kernels(wasm())

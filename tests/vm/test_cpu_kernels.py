@@ -13,11 +13,11 @@ from edgerelax.ir.dtypes import F32
 from tests.vm import cpu_kernels
 
 
-def _program(kernel: int) -> bytes:
-    program = ProgramBuilder()
-    slab = program.slab("cpu")
-    row = program.kernel("cpu", kernel, buffers=2, scalars=0)
-    f = program.function("main", [InputSpec("x", F32, 1)], [OutputSpec("y", F32)])
+def program(kernel: int) -> bytes:
+    builder = ProgramBuilder()
+    slab = builder.slab("cpu")
+    row = builder.kernel("cpu", kernel, buffers=2, scalars=0)
+    f = builder.function("main", [InputSpec("x", F32, 1)], [OutputSpec("y", F32)])
     n = f.load_dim(0, 0)
     size = f.mul(n, f.const(4))
     f.ensure(slab, size)
@@ -25,11 +25,11 @@ def _program(kernel: int) -> bytes:
     f.dispatch(row, n, [x, y], [])
     f.output(0, "cpu", y, [n])
     f.ret()
-    return program.encode()
+    return builder.encode()
 
 
 def _apply(vm: Vm, kernel: int, x: np.ndarray) -> np.ndarray:
-    model = vm.open(_program(kernel))
+    model = vm.open(program(kernel))
     model.load_kernels(cpu_kernels.module(), cpu_kernels.COUNT)
     model.set_input(0, x, F32)
     model.run(0)
@@ -67,7 +67,7 @@ def test_a_trap_ends_the_run_only() -> None:
 )
 def test_foreign_kernels(text: str, words: str) -> None:
     data = text.encode() if text == "(module" else bytes(wasmtime.wat2wasm(text))
-    model = Vm().open(_program(0))
+    model = Vm().open(program(0))
     with pytest.raises(FormatError, match=words):
         model.load_kernels(data, 1)
 
