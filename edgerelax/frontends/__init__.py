@@ -1,0 +1,1 @@
+"""What makes modules: ONNX files and the module builder."""

@@ -1,9 +1,9 @@
 """Shapes that must agree and are not known to: what is asserted, what is left to run time.
 
 Two dims of one element-wise call that are not known to be equal are taken to be equal, and checked
-when the program runs, if neither can be 1, or if they depend on a common symbol: then they are sizes
-of the same thing that rounding keeps from being proven so. Else, and where one of them came of a
-broadcast itself, one may be 1, and the program decides.
+when the program runs, if neither can be 1, or if they depend on a common symbol: then they are
+sizes of the same thing that rounding keeps from being proven so. Else, and where one of them came
+of a broadcast itself, one may be 1, and the program decides.
 """
 
 from collections.abc import Sequence
@@ -37,23 +37,22 @@ def _agreed(node: Node, column: dict[int, Expr]) -> dict[int, Expr]:
     for k, dim in wide.items():
         if prove_eq(dim, anchor) is not None:
             continue
-        if _same_thing(dim, anchor) or (_not_one(dim) and _not_one(anchor)):
+        if must_agree(dim, anchor):
             changed[k] = anchor
         else:
-            _check_broadcast(node, dim, anchor)
+            check_broadcast(node, dim, anchor)
     return changed
 
 
-def _same_thing(a: Expr, b: Expr) -> bool:
+def must_agree(a: Expr, b: Expr) -> bool:
+    """Whether two dims that are not known to be equal are taken to be."""
+    if prove_eq(a, 1) is False and prove_eq(b, 1) is False:
+        return True
     chosen = any(isinstance(atom, Select) for e in (a, b) for atom in e.atoms())
     return not chosen and bool(a.symbols() & b.symbols())
 
 
-def _not_one(dim: Expr) -> bool:
-    return prove_eq(dim, 1) is False
-
-
-def _check_broadcast(node: Node, a: Expr, b: Expr) -> None:
+def check_broadcast(node: Node, a: Expr, b: Expr) -> None:
     """Equal, or one of them is 1."""
     wide = select(eq(a, 1), b, a)
     node.check_equal(select(eq(b, 1), wide, b), wide, "dims that broadcast")

@@ -1,7 +1,8 @@
-"""What import can know of values: constants through small chains of operators, integers through float ones.
+"""What import can know of values: constants through chains of operators, integers through floats.
 
-Annotations carry integers through integer arithmetic. Exporters also send sizes through floats (Cast, Mul by a
-scale, Floor, Cast); while every number on the way is a fraction of known integers the result is known too.
+Annotations carry integers through integer arithmetic. Exporters also send sizes through floats
+(Cast, Mul by a scale, Floor, Cast); while every number on the way is a fraction of known
+integers, the result is known too.
 """
 
 import math
@@ -82,7 +83,7 @@ class Constants:
         return tuple(as_expr(int(v)) for v in array) if array.ndim else (as_expr(int(array)),)
 
     def whole(self, value: Value) -> tuple[Expr, ...] | None:
-        """A float value of rank 0 or 1 cast to integers, if they are known: truncated toward zero."""
+        """A float value of rank 0 or 1 truncated to integers, if they are known."""
         found = self.ratios(value)
         if found is None or any(prove_le(0, r.top) is not True for r in found):
             return None

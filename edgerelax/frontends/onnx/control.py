@@ -1,4 +1,4 @@
-"""Importers of control flow: If as a branch, or only the arm that is taken; Loop and Scan unrolled."""
+"""Importers of control flow: If as a branch or as the arm that is taken; Loop and Scan unrolled."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,10 +10,11 @@ from edgerelax.frontends.onnx.node import Node
 from edgerelax.frontends.onnx.registry import Item, Result, importer
 from edgerelax.frontends.onnx.slicing import concat
 from edgerelax.frontends.onnx.walk import Unknown
+from edgerelax.ir.diagnostics import ShapeError, UnsupportedError
 from edgerelax.ir.graph import Constant, Value, Var
 from edgerelax.ir.types import as_tensor
 from edgerelax.ops.shaping import unsqueezed
-from edgerelax.sym import Expr, prove_eq
+from edgerelax.sym import Expr, eq, prove_eq, select
 
 MAX_UNROLLED = 20_000
 """Nodes that unrolled loops of one model may come to."""
@@ -38,37 +39,75 @@ def inline(node: Node, graph: onnx.GraphProto, items: Sequence[Item]) -> list[An
     return node.walk.graph(graph, frame)
 
 
+ARMS = ("then_branch", "else_branch")
+
+
+class _ImpossibleArmError(Exception):
+    """An arm contradicts the sizes that are known: it cannot be the one that is taken."""
+
+    def __init__(self, arm: str, problem: ShapeError) -> None:
+        super().__init__(arm)
+        self.arm, self.problem = arm, problem
+
+
 def _branch(node: Node, cond: Value | Expr) -> Result:
-    """Both arms. What an arm takes from the other's nodes is nothing: each has its own scope."""
-    unclear = False
-
-    def arm(name: str) -> list[Value]:
-        nonlocal unclear
-        values = inline(node, node.attr(name), ())
-        unclear = unclear or any(isinstance(v, Unknown) for v in values)
-        if not unclear and not all(isinstance(v, Var | Constant) for v in values):
-            raise node.unsupported("a branch that gives sequences or absent values")
-        return [] if unclear else values
-
-    before = len(node.walk.problems)
-    results = node.walk.builder.if_else(
-        cond,
-        lambda: arm("then_branch"),
-        lambda: arm("else_branch"),
-        name=next((o for o in node.proto.output if o), node.op),
-        origin=node.origin,
-    )
-    if unclear or len(node.walk.problems) > before:
+    """Both arms; if one of them cannot be, the other, and a check that it is the one to take."""
+    before = node.walk.problems_so_far()
+    try:
+        results = _both_arms(node, cond)
+    except _ImpossibleArmError as impossible:
+        node.walk.forget_problems(before)
+        other = next(a for a in ARMS if a != impossible.arm)
+        try:
+            results = inline(node, node.attr(other), ())
+        except ShapeError:
+            raise impossible.problem from None
+        _check_taken(node, cond, other == "then_branch")
+        return results
+    if node.walk.problems_so_far() != before:
         raise node.unsupported("its branches hold nodes that cannot be imported")
     for result, name in zip(results, node.proto.output, strict=False):
         tensor = as_tensor(result.annotation)
         if tensor is None or tensor.rank is None or tensor.dtype is None:
-            raise node.unsupported(
-                f"the branches give tensors of different ranks or types for {name!r}, and which is "
-                "taken is not known before the model runs",
-                hint="fix the sizes that the condition asks for with --dim",
-            )
+            raise _undecided(node, cond, name)
     return results
+
+
+def _both_arms(node: Node, cond: Value | Expr) -> Sequence[Any]:
+    before = node.walk.problems_so_far()
+
+    def arm(name: str) -> list[Value]:
+        try:
+            values = inline(node, node.attr(name), ())
+        except ShapeError as problem:
+            raise _ImpossibleArmError(name, problem) from None
+        if node.walk.problems_so_far() != before:
+            return []
+        if not all(isinstance(v, Var | Constant) for v in values):
+            raise node.unsupported("a branch that gives sequences or absent values")
+        return values
+
+    name = next((o for o in node.proto.output if o), node.op)
+    if_else = node.walk.builder.if_else
+    return if_else(cond, lambda: arm(ARMS[0]), lambda: arm(ARMS[1]), name, node.origin)
+
+
+def _check_taken(node: Node, cond: Value | Expr, wanted: bool) -> None:
+    """At run time the condition must be what the arm that was kept asks for."""
+    found = (
+        cond if isinstance(cond, Expr) else node.integers_of(cond, lo=0, what="the condition")[0]
+    )
+    node.check_equal(select(eq(found, 0), 0, 1), int(wanted), "the branch to take")
+
+
+def _undecided(node: Node, cond: Value | Expr, name: str) -> UnsupportedError:
+    dims = sorted(map(str, cond.symbols())) if isinstance(cond, Expr) else []
+    hint = f"fix {', '.join(dims)} with --dim" if dims else "export the model without the branch"
+    return node.unsupported(
+        f"the branches give tensors of different ranks or types for {name!r}, and which is taken "
+        "is not known before the model runs",
+        hint,
+    )
 
 
 class _Budget:

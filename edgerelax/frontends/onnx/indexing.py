@@ -1,4 +1,4 @@
-"""Importers of operators that read or write by computed indices: Gather…, Scatter…, OneHot, Compress."""
+"""Importers of operators that read or write by computed indices: Gather, Scatter, OneHot…"""
 
 from edgerelax.frontends.onnx.broadcasting import same_dims
 from edgerelax.frontends.onnx.node import Node

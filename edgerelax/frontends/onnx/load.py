@@ -29,9 +29,9 @@ def load(
 ) -> Module:
     """Import a model.
 
-    `dims` says of a named dim which size it is, or the least and greatest sizes it may have; without it a
-    dim is at least 1. Raises FormatError, UnsupportedError (for all nodes at once), ShapeError or
-    InputError.
+    `dims` says of a named dim which size it is, or the least and greatest sizes it may have;
+    without it a dim is at least 1. Raises FormatError, UnsupportedError (for all nodes at once),
+    ShapeError or InputError.
     """
     source = read_model(model)
     builder = Builder()

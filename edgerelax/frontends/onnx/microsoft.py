@@ -1,4 +1,4 @@
-"""Importers of onnxruntime's contributed operators (com.microsoft): fused products, norms, activations."""
+"""Importers of onnxruntime's contributed operators (com.microsoft)."""
 
 from edgerelax.frontends.onnx.broadcasting import aligned
 from edgerelax.frontends.onnx.elementwise import broadcast_call

@@ -1,4 +1,4 @@
-"""What an importer row sees of an ONNX node: typed attributes, operands, known integers, and how to emit calls."""
+"""What an importer row sees of a node: typed attributes, operands, known integers, how to emit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""From a file, bytes or a ModelProto to a checked `Source`: what everything else of the importer starts from."""
+"""From a file, bytes or a ModelProto to a checked `Source`, from which the importer starts."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ DEFAULT_DOMAINS = ("", "ai.onnx")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A model and where it came from. `folder` holds its external data; None if it came as bytes."""
+    """A model and where it came from. `folder` holds external data; None if it came as bytes."""
 
     model: onnx.ModelProto
     label: str

@@ -1,4 +1,4 @@
-"""What the ONNX standard says of an operator: arity, attributes and their defaults, function bodies."""
+"""What the ONNX standard says of an operator: arity, attributes and defaults, function bodies."""
 
 from collections.abc import Mapping
 from typing import Any

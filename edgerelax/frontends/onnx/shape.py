@@ -1,7 +1,8 @@
-"""Importers of operators that ask for shapes or change them: Shape, Reshape, Squeeze, Transpose, Expand, Tile…"""
+"""Importers of operators that ask for shapes or change them: Shape, Reshape, Transpose, Expand…"""
 
 from collections.abc import Sequence
 
+from edgerelax.frontends.onnx.broadcasting import check_broadcast, must_agree
 from edgerelax.frontends.onnx.node import Node, shape_text
 from edgerelax.frontends.onnx.registry import Result, importer
 from edgerelax.ir.dtypes import I64
@@ -95,13 +96,17 @@ def _expand(node: Node) -> Result:
 
 def expand(node: Node, x: Value, wanted: Sequence[Expr]) -> Value:
     """Broadcast to at least these dims; that they fit is checked at run time where unproven."""
-    dims, rank = list(node.dims(x)), max(node.rank(x), len(wanted))
-    for back in range(1, min(len(dims), len(wanted)) + 1):
-        own, want = dims[-back], wanted[-back]
-        if prove_eq(own, 1) is not True and prove_eq(want, 1) is not True:
-            wide = select(eq(own, 1), want, own)
-            node.check_equal(select(eq(want, 1), wide, want), wide, "dims that broadcast")
-    return node.emit("expand", node.reshape(x, [1] * (rank - len(dims)) + dims), dims=tuple(wanted))
+    rank = max(node.rank(x), len(wanted))
+    x = node.reshape(x, [1] * (rank - node.rank(x)) + list(node.dims(x)))
+    for k, want in enumerate(wanted, rank - len(wanted)):
+        own = node.dims(x)[k]
+        if prove_eq(own, want) is not None or 1 in (own.as_int(), want.as_int()):
+            continue
+        if must_agree(own, want):
+            x = node.with_dim(x, k, want)
+        else:
+            check_broadcast(node, own, want)
+    return node.emit("expand", x, dims=tuple(wanted))
 
 
 @importer("Tile", since=6)

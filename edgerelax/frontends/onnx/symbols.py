@@ -1,7 +1,8 @@
 """The model's named dims as symbols: names, bounds and arithmetic of `dim_param`s.
 
-One name is one symbol everywhere. Dims without a name ('?', '', 0, negative) are one symbol for each place where
-they stand, called after it: `input_0` is dim 0 of `input`. Dims are at least 1, those declared as 0 at least 0.
+One name is one symbol everywhere. Dims without a name ('?', '', 0, negative) are one symbol for
+each place where they stand, called after it: `input_0` is dim 0 of `input`. Dims are at least 1,
+those declared as 0 at least 0.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Tensors stored in a model, inside it or in external files, as arrays. Sizes are checked before memory is taken."""
+"""Tensors stored in a model or beside it, as arrays. Sizes are checked before memory is taken."""
 
 import math
 from collections.abc import Callable

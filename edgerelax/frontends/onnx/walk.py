@@ -1,4 +1,4 @@
-"""The walk over a model's graphs: scopes, functions, dispatch to importer rows, and the calls that rows emit."""
+"""The walk over a model's graphs: scopes, functions, dispatch to importer rows, what rows emit."""
 
 from collections import ChainMap
 from collections.abc import Sequence
@@ -43,10 +43,12 @@ from edgerelax.sym import Expr, as_expr
 
 MAX_DEPTH = 64
 """Functions and subgraphs inside each other; more is taken for endless recursion."""
+MAX_DIM_TEXT = 160
+"""Dims that take more to write down get a name of their own: what is said in them stays short."""
 
 
 class Unknown:
-    """Stands for what an unsupported node would have given, so that the walk can go on and find the others."""
+    """Stands for what an unsupported node would have given: the walk goes on to find the others."""
 
 
 UNKNOWN = Unknown()
@@ -54,7 +56,7 @@ UNKNOWN = Unknown()
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where the walk is: names in sight, operator set versions, the enclosing function call's attributes."""
+    """Where the walk is: names in sight, versions, attributes of the enclosing function call."""
 
     names: ChainMap[str, Any]
     opsets: dict[str, int]
@@ -87,7 +89,7 @@ class Walk:
     functions: dict[tuple[str, str, str], onnx.FunctionProto] = field(default_factory=dict)
     constants: Constants = field(default_factory=Constants)
     problems: Report = field(default_factory=Report)
-    missing: dict[tuple[str, str, int], list[str]] = field(default_factory=dict)
+    missing: list[tuple[tuple[str, str, int], str]] = field(default_factory=list)
 
     # Graphs and nodes
 
@@ -151,7 +153,7 @@ class Walk:
                 return self._handled(handler, node)
             function = self._standard_body(node)
             if function is None:
-                self.missing.setdefault((domain, node.op, version), []).append(origin)
+                self.missing.append(((domain, node.op, version), origin))
                 return [UNKNOWN] * len(proto.output)
             attributes = {**defaults(schema), **attributes}
         return self._function(function, proto, attributes, frame, items)
@@ -175,9 +177,20 @@ class Walk:
         result: Result = handler(node)
         return [result] if isinstance(result, Var | Constant) else result
 
+    def problems_so_far(self) -> tuple[int, int]:
+        """How many nodes could not be imported; compare it before and after."""
+        return len(self.problems), len(self.missing)
+
+    def forget_problems(self, before: tuple[int, int]) -> None:
+        """Back to what `problems_so_far` said."""
+        del self.problems.problems[before[0] :]
+        del self.missing[before[1] :]
+
     def report(self) -> None:
         """Raise UnsupportedError if any node could not be imported, naming all."""
-        for (domain, op, version), places in self.missing.items():
+        for key in dict.fromkeys(key for key, _ in self.missing):
+            domain, op, version = key
+            places = [place for k, place in self.missing if k == key]
             more = f", and {len(places) - 5} more" if len(places) > 5 else ""
             self.problems.add(
                 UnsupportedError(
@@ -257,10 +270,17 @@ class Walk:
         return var
 
     def _named_dims(self, node: Node, value: Value) -> Value:
-        tensor = as_tensor(value.annotation)
-        if tensor is None or tensor.dims is not None or tensor.rank is None:
+        """The value with every dim known, new symbols for unknown and for too intricate ones."""
+        known = as_tensor(value.annotation)
+        if known is None or known.rank is None or isinstance(value.annotation, IntTensor):
             return value
-        return self.builder.with_fresh_dims(value, origin=node.origin)
+        if known.dims is None:
+            return self.builder.with_fresh_dims(value, origin=node.origin)
+        named = tuple(
+            self.builder.fresh(f"{value.name}_d{k}") if len(str(d)) > MAX_DIM_TEXT else d
+            for k, d in enumerate(known.dims)
+        )
+        return value if named == known.dims else self.match(node, value, replace(known, dims=named))
 
     def match(self, node: Node, value: Value, annotation: Annotation) -> Value:
         """Assert an annotation at run time."""

@@ -1,7 +1,7 @@
 """The node tests of the onnx package as cases: a model of one node, inputs, expected outputs.
 
-`node_cases()` gives each as it is, `symbolic(case)` the same with a name in place of every dim of every
-input. Cases whose inputs or outputs are no tensors are left out. Operands that must be known when a
+`node_cases()` gives each as it is, `symbolic(case)` the same with a name in place of every dim of
+every input. Cases whose inputs or outputs are no tensors are left out. Operands that must be known when a
 model is compiled (axes, scales, numbers of steps) are constants of the model instead of inputs.
 """
 
@@ -31,7 +31,7 @@ COUNTED_OPERANDS: dict[str, tuple[int, ...]] = {
     "Reshape": (1,), "Expand": (1,), "Slice": (1, 2, 4), "Pad": (1,), "Split": (1,), "Tile": (1,),
     "TopK": (1,), "Resize": (3,), "ConstantOfShape": (0,), "GatherND": (1,), "ScatterND": (1,),
 }  # fmt: skip
-"""By operator, which operands decide the result's rank by their last dim: that one stays a number."""
+"""By operator, which operands decide the result's rank by their last dim: it stays a number."""
 
 Array = np.ndarray[Any, Any]
 
