@@ -144,7 +144,8 @@ static bool start(ErModel *m, uint32_t function) {
     return er_fail(m, ER_ERROR_USAGE, "function %u of %u", function, m->function_count);
   const ErFunction *f = &m->functions[function];
   if (f->row->parameters || f->row->results)
-    return er_fail(m, ER_ERROR_USAGE, "function '%q' takes or gives registers: only calls can run it",
+    return er_fail(m, ER_ERROR_USAGE,
+                   "function '%q' takes or gives registers: only calls can run it",
                    m->strings[f->row->name]);
   for (uint32_t k = 0; k < f->row->inputs; k++)
     if (!check_input(m, f, k)) return false;
@@ -156,7 +157,7 @@ static bool start(ErModel *m, uint32_t function) {
   return er_begin(m, f);
 }
 
-/* A failed run leaves no commands, since the host would stop at the first that it cannot execute. */
+/* A failed run leaves no commands: the next begins with a reset. */
 static ErStatus settle(ErModel *m, ErStatus status) {
   m->state = status == ER_NEED_READ || status == ER_FLUSH ? ER_STATE_WAITING : ER_STATE_IDLE;
   if (status == ER_ERROR) er_cancel(m);

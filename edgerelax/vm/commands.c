@@ -1,7 +1,7 @@
 /* Commands: from an instruction's operands to words of the command list.
 
-   Every device command is first written as words: to the command list for the gpu, to the list being
-   recorded or a scratch buffer for the cpu, where it then runs at once. */
+   Every device command is first written as words: to the command list for the gpu, to the list
+   being recorded or a scratch buffer for the cpu, where it then runs at once. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -53,8 +53,8 @@ static bool apart(ErModel *m, const ErPlace *places, uint32_t count) {
       if (p->kind != q->kind || p->index != q->index || p->kind == ER_KIND_WEIGHT) continue;
       const uint64_t p_end = (uint64_t)p->offset + p->bytes, q_end = (uint64_t)q->offset + q->bytes;
       if (p->offset >= q_end || q->offset >= p_end) continue;
-      return er_fail(m, ER_ERROR_BINDING, "buffers %u and %u overlap: %u bytes at %u and %u at %u", a,
-                     b, p->bytes, p->offset, q->bytes, q->offset);
+      return er_fail(m, ER_ERROR_BINDING, "buffers %u and %u overlap: %u bytes at %u and %u at %u",
+                     a, b, p->bytes, p->offset, q->bytes, q->offset);
     }
   return true;
 }
@@ -65,7 +65,8 @@ static bool put_places(ErModel *m, ErDevice device, uint32_t *at, const uint32_t
   ErPlace *places = (ErPlace *)at;
   for (uint32_t k = 0; k < count; k++) {
     if (!er_place(m, device, bindings + k * BINDING, r, &places[k])) return false;
-    if (device == ER_DEVICE_GPU && !er_aligned(m, &places[k], ER_GPU_OFFSET_ALIGNMENT)) return false;
+    if (device == ER_DEVICE_GPU && !er_aligned(m, &places[k], ER_GPU_OFFSET_ALIGNMENT))
+      return false;
   }
   return device == ER_DEVICE_CPU || apart(m, places, count);
 }
@@ -139,8 +140,7 @@ bool er_library(ErModel *m, const uint32_t *operands, const int64_t *r) {
   const uint32_t places = operands[1];
   const uint32_t *bindings = operands + 2, *scalars = bindings + places * BINDING;
   const uint32_t start = m->commands.length;
-  uint32_t *at =
-      command(m, &m->commands, ER_COMMAND_LIBRARY, 6 + places * PLACE + scalars[0]);
+  uint32_t *at = command(m, &m->commands, ER_COMMAND_LIBRARY, 6 + places * PLACE + scalars[0]);
   if (!at) return false;
   at[1] = name.length;
   put_address(at + 2, name.text);
@@ -150,6 +150,7 @@ bool er_library(ErModel *m, const uint32_t *operands, const int64_t *r) {
   at[tail] = scalars[0];
   if (!put_scalars(m, &m->commands, start + tail + 1, scalars + 1, scalars[0], 0, r)) return false;
   if (m->recording) m->recording->dispatches++;
+  m->stats[ER_STAT_DISPATCHES]++;
   return true;
 }
 
@@ -201,7 +202,8 @@ static bool element(ErModel *m, const uint8_t *bytes, ErDTypeRow dtype, int64_t 
   return true;
 }
 
-static bool elements(ErModel *m, const uint8_t *bytes, uint32_t dtype, uint32_t count, int64_t *dst) {
+static bool elements(ErModel *m, const uint8_t *bytes, uint32_t dtype, uint32_t count,
+                     int64_t *dst) {
   const uint32_t size = er_dtypes[dtype].bits / 8;
   for (uint32_t k = 0; k < count; k++)
     if (!element(m, bytes + k * size, er_dtypes[dtype], &dst[k])) return false;

@@ -18,7 +18,8 @@ static bool run_dispatch(ErModel *m, const uint32_t *words) {
     if (!er_data(m, &places[k], &data)) return false;
     buffers[k] = (ErSpan){data, places[k].bytes};
   }
-  er_call_kernel(m->kernel_base + kernel, buffers, count, (const int32_t *)(scalars + 1), scalars[0]);
+  er_call_kernel(m->kernel_base + kernel, buffers, count, (const int32_t *)(scalars + 1),
+                 scalars[0]);
   return true;
 }
 

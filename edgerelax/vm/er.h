@@ -1,8 +1,8 @@
 /* The virtual machine as a host sees it.
 
    A model is one program with its weights, slabs and recorded command lists. A call never waits: it
-   runs until the program ends, or until the host must do something, and says which. After each return
-   the host executes the commands in order; after ER_ERROR there are none. */
+   runs until the program ends, or until the host must do something, and says which. After each
+   return the host executes the commands in order; after ER_ERROR there are none. */
 
 #ifndef ER_H
 #define ER_H
@@ -43,8 +43,8 @@ ErModel *er_open(const uint8_t *program, uint32_t length);
 /* Frees all that the model owns, in any state. */
 void er_close(ErModel *model);
 
-/* On which devices weight k, or input k of a function, is bound: bit ER_DEVICE_GPU, bit ER_DEVICE_CPU;
-   0 if there is no such. */
+/* On which devices weight k, or input k of a function, is bound: bit ER_DEVICE_GPU, bit
+   ER_DEVICE_CPU; 0 if there is no such. */
 uint32_t er_weight_places(const ErModel *model, uint32_t k);
 uint32_t er_input_places(const ErModel *model, uint32_t function, uint32_t k);
 
@@ -59,7 +59,7 @@ ErStatus er_set_kernels(ErModel *model, uint32_t base, uint32_t count);
 /* How many steps one run may take; at first 2^32. */
 void er_set_budget(ErModel *model, double steps);
 
-/* The descriptor of input k, at the same address until er_close; NULL if no function has so many. */
+/* The descriptor of input k, at one address until er_close; NULL if no function has so many. */
 ErInput *er_input(ErModel *model, uint32_t k);
 
 /* Starts a function that takes no registers. Not while another run of the model waits. */
@@ -76,7 +76,7 @@ void er_cancel(ErModel *model);
 const uint32_t *er_commands(const ErModel *model);
 uint32_t er_commands_length(const ErModel *model);
 
-/* The descriptor of result k, at the same address until er_close; NULL if there are not so many. */
+/* The descriptor of result k, at one address until er_close; NULL if there are not so many. */
 const ErOutput *er_output(const ErModel *model, uint32_t k);
 
 /* ER_STAT_COUNT numbers, counted since er_open, at the same address until er_close. */

@@ -11,7 +11,8 @@ typedef struct {
 static void put(Writer *w, const char *text, size_t length) {
   const size_t room = (size_t)(w->end - w->at);
   const size_t n = length < room ? length : room;
-  for (size_t k = 0; k < n; k++) *w->at++ = text[k] ? text[k] : '?'; /* a zero would end the words */
+  for (size_t k = 0; k < n; k++)
+    *w->at++ = text[k] ? text[k] : '?'; /* a zero would end the words */
 }
 
 static void put_unsigned(Writer *w, uint64_t value) {
@@ -84,7 +85,6 @@ bool er_fail(ErModel *m, ErError kind, const char *format, ...) {
   va_end(args);
   m->error_kind = kind;
   const bool callers_fault = kind == ER_ERROR_INPUT || kind == ER_ERROR_CHECK;
-  if (m->state == ER_STATE_RUNNING && m->depth && !callers_fault)
-    put_position(m);
+  if (m->state == ER_STATE_RUNNING && m->depth && !callers_fault) put_position(m);
   return false;
 }

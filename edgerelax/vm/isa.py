@@ -147,7 +147,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "end_record": ("list", ""),
     "replay": (
         "list count (dispatch scalar value)…",
-        "execute the list again, first setting scalars: of its dispatch number `dispatch` (from 0)",
+        "execute the list again, first setting scalars of its dispatches and libraries, from 0",
     ),
     "forget": ("list", "the list will not be replayed again"),
     "dispatch": (

@@ -40,8 +40,8 @@ static bool take_word(Reader *reader, uint32_t *word) {
 static bool below(const Reader *reader, uint32_t row, const char *what, uint32_t value,
                   uint32_t limit) {
   if (value < limit) return true;
-  return er_fail(reader->m, ER_ERROR_FORMAT, "section %s, row %u: %s %u of %u", reader->section, row,
-                 what, value, limit);
+  return er_fail(reader->m, ER_ERROR_FORMAT, "section %s, row %u: %s %u of %u", reader->section,
+                 row, what, value, limit);
 }
 
 static bool load_strings(Reader *reader) {
@@ -138,9 +138,11 @@ static bool load_functions(Reader *reader, const uint32_t *code, uint64_t code_w
   if (!take_word(reader, &m->function_count) || !take_word(reader, &m->region_count)) return false;
   const uint64_t rows = (uint64_t)(reader->end - reader->at) / (sizeof(ErFunctionRow) / 4);
   if (m->function_count > rows)
-    return er_fail(m, ER_ERROR_FORMAT, "%u functions, room for %i", m->function_count, (int64_t)rows);
+    return er_fail(m, ER_ERROR_FORMAT, "%u functions, room for %i", m->function_count,
+                   (int64_t)rows);
   if (m->region_count > code_words)
-    return er_fail(m, ER_ERROR_FORMAT, "%u regions in %i words", m->region_count, (int64_t)code_words);
+    return er_fail(m, ER_ERROR_FORMAT, "%u regions in %i words", m->region_count,
+                   (int64_t)code_words);
   m->functions = er_new(m, m->function_count, sizeof *m->functions);
   m->regions = er_new(m, m->region_count, sizeof *m->regions);
   if (!m->functions || !m->regions) return false;
@@ -148,7 +150,8 @@ static bool load_functions(Reader *reader, const uint32_t *code, uint64_t code_w
   for (uint32_t k = 0; k < m->function_count; k++)
     if (!load_function(reader, k, &code, &code_words)) return false;
   if (code_words)
-    return er_fail(m, ER_ERROR_FORMAT, "%i words of code belong to no function", (int64_t)code_words);
+    return er_fail(m, ER_ERROR_FORMAT, "%i words of code belong to no function",
+                   (int64_t)code_words);
   m->inputs = er_new(m, m->input_count, sizeof *m->inputs);
   m->outputs = er_new(m, m->output_count, sizeof *m->outputs);
   return m->inputs && m->outputs;
@@ -186,7 +189,8 @@ static bool load_header(ErModel *m, const uint8_t *program, uint32_t length) {
     return er_fail(m, ER_ERROR_FORMAT, "program version %u; this virtual machine reads version %u",
                    head[1], ER_VERSION);
   if (head[2] != length)
-    return er_fail(m, ER_ERROR_FORMAT, "the program says it has %u bytes; %u came", head[2], length);
+    return er_fail(m, ER_ERROR_FORMAT, "the program says it has %u bytes; %u came", head[2],
+                   length);
   m->program = er_new(m, length, 1);
   if (!m->program) return false;
   memcpy(m->program, program, length);
@@ -198,8 +202,9 @@ bool er_load(ErModel *m, const uint8_t *program, uint32_t length) {
   if (!load_header(m, program, length)) return false;
   if (!find_sections(m, m->program + length / 4, sections)) return false;
   const Reader *code = &sections[ER_SECTION_CODE];
-  if (!load_strings(&sections[ER_SECTION_STRINGS]) || !load_weights(&sections[ER_SECTION_WEIGHTS]) ||
-      !load_slabs(&sections[ER_SECTION_SLABS]) || !load_kernels(&sections[ER_SECTION_KERNELS]) ||
+  if (!load_strings(&sections[ER_SECTION_STRINGS]) ||
+      !load_weights(&sections[ER_SECTION_WEIGHTS]) || !load_slabs(&sections[ER_SECTION_SLABS]) ||
+      !load_kernels(&sections[ER_SECTION_KERNELS]) ||
       !load_functions(&sections[ER_SECTION_FUNCTIONS], code->at, (uint64_t)(code->end - code->at)))
     return false;
   for (uint32_t k = 0; k < ER_SECTION_CODE; k++)

@@ -2,24 +2,24 @@
 
 #include <math.h>
 
-#define UNARY(name)                \
-  float er_##name##f(float x);     \
-  double er_##name(double x);      \
-  float er_##name##f(float x) {    \
-    return name##f(x);             \
-  }                                \
-  double er_##name(double x) {     \
-    return name(x);                \
+#define UNARY(name)             \
+  float er_##name##f(float x);  \
+  double er_##name(double x);   \
+  float er_##name##f(float x) { \
+    return name##f(x);          \
+  }                             \
+  double er_##name(double x) {  \
+    return name(x);             \
   }
 
-#define BINARY(name)                        \
-  float er_##name##f(float x, float y);     \
-  double er_##name(double x, double y);     \
-  float er_##name##f(float x, float y) {    \
-    return name##f(x, y);                   \
-  }                                         \
-  double er_##name(double x, double y) {    \
-    return name(x, y);                      \
+#define BINARY(name)                     \
+  float er_##name##f(float x, float y);  \
+  double er_##name(double x, double y);  \
+  float er_##name##f(float x, float y) { \
+    return name##f(x, y);                \
+  }                                      \
+  double er_##name(double x, double y) { \
+    return name(x, y);                   \
   }
 
 UNARY(sin)

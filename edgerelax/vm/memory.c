@@ -46,8 +46,7 @@ uint32_t *er_push(ErModel *m, ErWords *words, uint32_t count) {
 static bool grow_cpu(ErModel *m, uint32_t slab, uint32_t bytes) {
   ErSpan *span = &m->slabs[slab];
   uint8_t *grown = er_alloc(bytes);
-  if (!grown)
-    return er_fail(m, ER_ERROR_MEMORY, "no memory for slab %u: %u bytes", slab, bytes);
+  if (!grown) return er_fail(m, ER_ERROR_MEMORY, "no memory for slab %u: %u bytes", slab, bytes);
   if (span->bytes) memcpy(grown, span->data, span->bytes);
   memset(grown + span->bytes, 0, bytes - span->bytes);
   free(span->data);

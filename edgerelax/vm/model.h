@@ -80,8 +80,8 @@ typedef struct {
   uint32_t bytes;
 } ErSpan;
 
-/* Scalar `scalar` of the list's dispatch `dispatch` is the late register number `late` of the region;
-   on the cpu it stands in `word` of the list. */
+/* Scalar `scalar` of the list's dispatch `dispatch` is the late register number `late` of the
+   region; on the cpu it stands in `word` of the list. */
 typedef struct {
   uint32_t dispatch, scalar, late, word;
 } ErPatch;
@@ -145,9 +145,9 @@ struct ErModel {
   int64_t budget, steps_left;
 
   ErWords commands;
-  ErWords scratch;         /* one cpu command */
-  ErList *recording;       /* or NULL */
-  const uint32_t *region;  /* operands of the region instruction that records */
+  ErWords scratch;        /* one cpu command */
+  ErList *recording;      /* or NULL */
+  const uint32_t *region; /* operands of the region instruction that records */
   ErPending pending[ER_MAX_PENDING];
   uint32_t pending_count;
   bool reads, uploads; /* among the commands not yet executed */
@@ -161,7 +161,8 @@ struct ErModel {
 extern const ErDTypeRow er_dtypes[ER_DTYPE_COUNT];
 extern const char *const er_opcode_names[ER_OP_COUNT];
 
-/* error.c: the only way to fail; always false. Directives: %s text, %q ErText, %u uint32_t, %i int64_t. */
+/* error.c: the only way to fail; always false. Directives: %s text, %q ErText, %u uint32_t,
+   %i int64_t. */
 bool er_fail(ErModel *m, ErError kind, const char *format, ...);
 void er_format(char *out, size_t size, const char *format, va_list args);
 ErText er_text(const char *text);
@@ -180,7 +181,8 @@ ErStatus er_execute(ErModel *m);
 bool er_begin(ErModel *m, const ErFunction *function);
 
 /* bindings.c: `binding` is the four operand words; r the registers of the frame. */
-bool er_place(ErModel *m, ErDevice device, const uint32_t *binding, const int64_t *r, ErPlace *place);
+bool er_place(ErModel *m, ErDevice device, const uint32_t *binding, const int64_t *r,
+              ErPlace *place);
 bool er_aligned(ErModel *m, const ErPlace *place, uint32_t alignment);
 bool er_data(ErModel *m, const ErPlace *place, uint8_t **data);
 

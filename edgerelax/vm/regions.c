@@ -84,7 +84,8 @@ static bool choose(ErModel *m, uint32_t region, uint32_t key_count, uint32_t *ch
   uint32_t slot = 0;
   for (uint32_t k = 0; k < place->list_count; k++) {
     const ErList *list = place->lists[k], *best = place->lists[slot];
-    if (list->valid < best->valid || (list->valid == best->valid && list->used < best->used)) slot = k;
+    if (list->valid < best->valid || (list->valid == best->valid && list->used < best->used))
+      slot = k;
   }
   const bool full = place->list_count == ER_LISTS_PER_REGION;
   if (!full && (place->list_count == 0 || place->lists[slot]->valid)) {

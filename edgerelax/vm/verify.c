@@ -17,10 +17,10 @@ enum { NOT_A_START, START, START_IN_REGION };
 typedef struct {
   ErModel *m;
   const ErFunction *f;
-  uint8_t *starts;          /* one for each word */
-  uint32_t at;              /* the instruction under inspection */
-  uint32_t length;          /* its words */
-  const uint32_t *region;   /* operands of the region it is in, or NULL */
+  uint8_t *starts;        /* one for each word */
+  uint32_t at;            /* the instruction under inspection */
+  uint32_t length;        /* its words */
+  const uint32_t *region; /* operands of the region it is in, or NULL */
   uint32_t region_start;
 } Verifier;
 
@@ -74,8 +74,8 @@ static bool check_label(const Verifier *v, uint32_t target) {
   if (!v->region)
     return v->starts[target] == START || bad(v, "the jump to word %u enters a region", target);
   const uint32_t *end = v->region + 3 + keys_of(v->region)[0] + 1 + late_of(v->region)[0];
-  const bool inside = v->starts[target] == START_IN_REGION && target > v->region_start &&
-                      target < *end;
+  const bool inside =
+      v->starts[target] == START_IN_REGION && target > v->region_start && target < *end;
   return inside || bad(v, "the jump to word %u leaves the region", target);
 }
 
@@ -94,7 +94,8 @@ static bool check_place(const Verifier *v, const uint32_t *binding, uint32_t dev
   if (device == ER_DEVICE_GPU) v->m->uses_gpu = true;
   switch ((ErKind)kind) {
     case ER_KIND_SLAB:
-      return v->m->slab_rows[index].device == device || bad(v, "slab %u is on another device", index);
+      return v->m->slab_rows[index].device == device ||
+             bad(v, "slab %u is on another device", index);
     case ER_KIND_WEIGHT:
       return (v->m->weight_rows[index].places >> device & 1) ||
              bad(v, "weight %u is not kept on device %u", index, device);
@@ -250,7 +251,8 @@ static bool check_rest(Verifier *v, uint32_t op, const uint32_t *operands) {
     case ER_OP_TO_GPU:
       return check_place(v, operands, ER_DEVICE_GPU) && check_place(v, operands + 4, ER_DEVICE_CPU);
     case ER_OP_LIBRARY:
-      if (operands[1] > ER_MAX_BUFFERS) return bad(v, "%u buffers of %u", operands[1], ER_MAX_BUFFERS);
+      if (operands[1] > ER_MAX_BUFFERS)
+        return bad(v, "%u buffers of %u", operands[1], ER_MAX_BUFFERS);
       return check_device(v, ER_DEVICE_GPU) && check_places(v, operands + 1, ER_DEVICE_GPU);
     case ER_OP_OUTPUT:
       return check_index(v, "rank", operands[6], ER_MAX_RANK + 1) &&

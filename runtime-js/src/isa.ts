@@ -14,7 +14,7 @@ export const COMMAND = {
   record: 2,
   /** list */
   end_record: 3,
-  /** list count (dispatch scalar value)…: execute the list again, first setting scalars: of its dispatch number `dispatch` (from 0) */
+  /** list count (dispatch scalar value)…: execute the list again, first setting scalars of its dispatches and libraries, from 0 */
   replay: 4,
   /** list: the list will not be replayed again */
   forget: 5,

@@ -6,8 +6,8 @@ import wasmtime
 
 from edgerelax.hosts.vm import compile_kernels
 
-COUNT = 4
-ADD_ONE, ADD, SINE, TRAP = range(COUNT)
+COUNT = 5
+ADD_ONE, ADD, SINE, TRAP, ACCUMULATE = range(COUNT)
 
 _LOOP = """
   (func ${name} (param $a i32) (param $i i32) (param $end i32) (local $at i32)
@@ -30,11 +30,20 @@ _WAT = f"""
   (import "env" "table" (table 0 funcref))
   (import "env" "base" (global $base i32))
   (import "env" "er_sinf" (func $sinf (param f32) (result f32)))
-  (elem (global.get $base) $add_one $add $sine $trap)
+  (elem (global.get $base) $add_one $add $sine $trap $accumulate)
   {_LOOP.format(name="add_one", dst=4, value=f"(f32.add (f32.const 1) {_load(0)})")}
   {_LOOP.format(name="add", dst=8, value=f"(f32.add {_load(0)} {_load(4)})")}
   {_LOOP.format(name="sine", dst=4, value=f"(call $sinf {_load(0)})")}
-  (func $trap (param i32 i32 i32) unreachable))
+  (func $trap (param i32 i32 i32) unreachable)
+  (func $accumulate (param $a i32) (param $i i32) (param $end i32) (local $at i32)
+    (block $out (loop $more
+      (br_if $out (i32.ge_s (local.get $i) (local.get $end)))
+      (local.set $at (i32.add (i32.load (local.get $a)) (i32.shl (local.get $i) (i32.const 2))))
+      (i32.store (local.get $at) (i32.add (i32.load (local.get $at))
+        (i32.add (i32.mul (i32.const 100) (i32.load offset=8 (local.get $a)))
+          (i32.load offset=12 (local.get $a)))))
+      (local.set $i (i32.add (local.get $i) (i32.const 1)))
+      (br $more)))))
 """
 
 

@@ -75,11 +75,11 @@ def everything() -> ProgramBuilder:
     return program
 
 
-def keyed(device: str, late: bool, limit: int = 1 << 20) -> bytes:
+def keyed(device: str, late: bool, limit: int = 1 << 20, index: int = 0) -> bytes:
     """Two dispatches in a region: a, the first dimension, is a key, b is a key or late."""
     program = ProgramBuilder()
     slab = program.slab(device, 4096)
-    kernel = program.kernel(device, 0, buffers=1, scalars=2)
+    kernel = program.kernel(device, index, buffers=1, scalars=2)
     f = program.function("main", [InputSpec("ab", I32, 2)], [OutputSpec("y", I32)])
     a, b = f.load_dim(0, 0), f.load_dim(0, 1)
     y = Binding("slab", slab, f.const(256))

@@ -112,6 +112,19 @@ def test_a_late_scalar_that_passes_32_bits() -> None:
         model.run(0)
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_cpu_late_scalars(late: bool) -> None:
+    model = Vm().open(keyed("cpu", late, index=cpu_kernels.ACCUMULATE))
+    model.load_kernels(cpu_kernels.module(), cpu_kernels.COUNT)
+    for a, b in ((1, 2), (1, 3), (40, 9), (1, 4), (40, 8), (0, 1), (0, 2)):
+        model.describe_input(0, I32, (a, b), 4 * a * b)
+        model.run(0)
+        wanted = np.zeros(64, np.int32)
+        wanted[:a] = 101 * (a + b)
+        np.testing.assert_array_equal(model.fetch(model.result(0)), wanted)
+    assert model.stats()["list_misses"] == (3 if late else 7)
+
+
 def _cpu_chain() -> bytes:
     program = ProgramBuilder()
     slab = program.slab("cpu", 8)
