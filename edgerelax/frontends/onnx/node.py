@@ -39,7 +39,7 @@ class Node:
 
     @property
     def op(self) -> str:
-        return self.proto.op_type
+        return str(self.proto.op_type)
 
     @property
     def output_count(self) -> int:
@@ -143,6 +143,10 @@ class Node:
     def count(self, value: Value) -> Expr:
         """The number of elements."""
         return product(self.dims(value))
+
+    def is_single(self, value: Value) -> bool:
+        """Whether it surely has one element."""
+        return self.count(value).as_int() == 1
 
     def dtype(self, value: Value) -> DType:
         dtype = self.tensor(value).dtype

@@ -46,7 +46,7 @@ def quantize(node: Node, x: Value, scale: Value, zero: Value | None, dtype: DTyp
 
 def _blocks(node: Node, x: Value, scale: Value) -> dict[str, int]:
     """Which axis scales run along, and over how many elements each reaches."""
-    if node.rank(scale) == 0 or node.count(scale) == 1:
+    if node.rank(scale) == 0 or node.is_single(scale):
         return {}
     block = node.attr("block_size", 0)
     return {"axis": node.axis(x, node.attr("axis", 1)), "block_size": block}
@@ -54,7 +54,7 @@ def _blocks(node: Node, x: Value, scale: Value) -> dict[str, int]:
 
 def one(node: Node, value: Value | None) -> Value | None:
     """A scale or zero point, one of one element as a scalar."""
-    if value is None or node.rank(value) == 0 or node.count(value) != 1:
+    if value is None or node.rank(value) == 0 or not node.is_single(value):
         return value
     return node.reshape(value, ())
 
@@ -85,7 +85,7 @@ def matmul_integer(
 def _qlinear_matmul(node: Node) -> Result:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.values()
     total = matmul_integer(node, a, b, a_zero, b_zero)
-    if node.rank(a_scale) == 1 and node.count(a_scale) != 1 and node.rank(a) > 1:
+    if node.rank(a_scale) == 1 and not node.is_single(a_scale) and node.rank(a) > 1:
         a_scale = node.reshape(a_scale, (*node.dims(a_scale), 1))
     scaled = _scaled(node, total, one(node, a_scale), one(node, b_scale))
     return _requantized(node, scaled, y_scale, y_zero)
@@ -115,10 +115,10 @@ def _qlinear_conv(node: Node) -> Result:
     total = conv_integer(node, x, w, one(node, x_zero), one(node, w_zero))
     rank, bias = node.rank(x), node.input(8)
     if bias is not None:
-        column = (*node.dims(w)[:1], *[1] * (rank - 2))
-        total = node.emit("add", total, node.reshape(bias, column))
-    if node.rank(w_scale) == 1 and node.count(w_scale) != 1:
-        w_scale = node.reshape(w_scale, (*node.dims(w_scale), *[1] * (rank - 2)))
+        column = node.reshape(bias, [node.dims(w)[0], *[1] * (rank - 2)])
+        total = node.emit("add", total, column)
+    if node.rank(w_scale) == 1 and not node.is_single(w_scale):
+        w_scale = node.reshape(w_scale, [*node.dims(w_scale), *[1] * (rank - 2)])
     scaled = _scaled(node, total, one(node, x_scale), one(node, w_scale))
     return _requantized(node, scaled, y_scale, y_zero)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from edgerelax.ir.diagnostics import FormatError, InputError, UnsupportedError
 

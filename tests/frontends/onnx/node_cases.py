@@ -1,8 +1,8 @@
 """The node tests of the onnx package as cases: a model of one node, inputs, expected outputs.
 
 `node_cases()` gives each as it is, `symbolic(case)` the same with a name in place of every dim of
-every input. Cases whose inputs or outputs are no tensors are left out. Operands that must be known when a
-model is compiled (axes, scales, numbers of steps) are constants of the model instead of inputs.
+every input. Cases whose inputs or outputs are no tensors are left out. Operands that must be known
+when a model is compiled (axes, scales, numbers of steps) are constants instead of inputs.
 """
 
 from collections.abc import Iterator
