@@ -131,7 +131,7 @@ def _shifted(e: Expr) -> bool:
     shift: dict[Atom, ExprLike] = {}
     for atom in {a for _, m in e.terms() for a in m}:
         lo = interval(atom.expr)[0]
-        if lo == -INF:
+        if lo == -INF or (lo < 0 and not isinstance(atom, Symbol)):
             return False
         if isinstance(atom, Symbol):
             shift[atom] = Symbol(f"{atom.name}'", 0) + int(lo)
