@@ -31,7 +31,12 @@ def _extremes(args: Sequence[ExprLike], kind: type[Min | Max], wins: object) -> 
             continue
         kept = [other for other in kept if not wins(arg, other)]  # type: ignore[operator]
         kept.append(arg)
-    return tuple(sorted(kept, key=str))
+    return tuple(sorted(kept, key=_stable))
+
+
+def _stable(expr: Expr) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """An order that does not depend on the order of the arguments."""
+    return tuple((k, tuple(a.order for a in m)) for k, m in expr.terms())
 
 
 def ge(a: ExprLike, b: ExprLike) -> Cond:

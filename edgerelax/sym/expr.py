@@ -300,8 +300,9 @@ class Opaque(Atom):
 class Expr:
     """A canonical polynomial: integer coefficients of monomials. Interned: equal is identical."""
 
-    __slots__ = ("_atoms", "_axes", "_symbols", "_terms", "bounds_memo")
+    __slots__ = ("_atoms", "_axes", "_sorted", "_symbols", "_terms", "bounds_memo")
     _terms: dict[Monomial, int]
+    _sorted: tuple[tuple[int, Monomial], ...] | None
     _atoms: frozenset[Atom] | None
     _symbols: frozenset[Symbol] | None
     _axes: frozenset[Axis] | None
@@ -327,10 +328,12 @@ class Expr:
                 return monomial[0]
         return None
 
-    def terms(self) -> Iterator[tuple[int, Monomial]]:
-        """(coefficient, atoms) of each term, the constant last."""
-        for monomial in sorted(self._terms, key=_term_order):
-            yield self._terms[monomial], monomial
+    def terms(self) -> tuple[tuple[int, Monomial], ...]:
+        """(coefficient, atoms) of each term, those of highest degree first, the constant last."""
+        if self._sorted is None:
+            ordered = sorted(self._terms, key=_term_order)
+            self._sorted = tuple((self._terms[m], m) for m in ordered)
+        return self._sorted
 
     def atoms(self) -> frozenset[Atom]:
         """All atoms, at any depth."""
@@ -489,7 +492,7 @@ def _make(terms: dict[Monomial, int]) -> Expr:
     if found is None:
         found = object.__new__(Expr)
         found._terms = terms
-        found._atoms = found._symbols = found._axes = None
+        found._sorted = found._atoms = found._symbols = found._axes = None
         found.bounds_memo = None
         Expr._known[key] = found
     return found
@@ -507,7 +510,7 @@ def _order(atom: Atom) -> int:
 
 
 def _term_order(monomial: Monomial) -> tuple[Any, ...]:
-    return (-len(monomial), tuple(str(a) for a in monomial))
+    return (-len(monomial), tuple(a.order for a in monomial))
 
 
 def _factor(expr: Expr) -> str:
