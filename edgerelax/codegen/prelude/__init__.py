@@ -1,0 +1,1 @@
+"""Functions that printed kernels call: WGSL and WAT text, included where used."""

@@ -1,0 +1,74 @@
+// 32-bit integer functions with the meaning of ir/functions.py: nothing is undefined, x / 0 is 0.
+//
+// Narrower types are computed in 32 bits and wrapped by the printer.
+
+fn er_i32_div(a: I, b: I) -> I {
+  let zero = b == I(0);
+  return select(a / select(b, I(1), zero), I(0), zero);
+}
+
+fn er_u32_div(a: U, b: U) -> U {
+  let zero = b == U(0u);
+  return select(a / select(b, U(1u), zero), U(0u), zero);
+}
+
+// The sign of the divisor.
+fn er_i32_mod(a: I, b: I) -> I {
+  let r = er_i32_fmod(a, b);
+  return select(r, r + b, (r != I(0)) & ((r ^ b) < I(0)));
+}
+
+// The sign of the dividend.
+fn er_i32_fmod(a: I, b: I) -> I {
+  let zero = b == I(0);
+  return select(a % select(b, I(1), zero), I(0), zero);
+}
+
+fn er_u32_mod(a: U, b: U) -> U {
+  let zero = b == U(0u);
+  return select(a % select(b, U(1u), zero), U(0u), zero);
+}
+
+fn er_i32_shl(a: I, b: I, bits: i32) -> I {
+  return select(a << (bitcast<U>(b) & U(31u)), I(0), b >= I(bits));
+}
+
+fn er_i32_shr(a: I, b: I, bits: i32) -> I {
+  return select(a >> (bitcast<U>(b) & U(31u)), I(0), b >= I(bits));
+}
+
+fn er_u32_shl(a: U, b: U, bits: u32) -> U {
+  return select(a << (b & U(31u)), U(0u), b >= U(bits));
+}
+
+fn er_u32_shr(a: U, b: U, bits: u32) -> U {
+  return select(a >> (b & U(31u)), U(0u), b >= U(bits));
+}
+
+fn er_u32_pow(base: u32, exponent: u32) -> u32 {
+  var square = base;
+  var rest = exponent;
+  var product = 1u;
+  while (rest > 0u) {
+    product = select(product, product * square, (rest & 1u) == 1u);
+    square = square * square;
+    rest = rest >> 1u;
+  }
+  return product;
+}
+
+fn er_i32_pow(base: i32, exponent: i32) -> i32 {
+  if (exponent >= 0) {
+    return bitcast<i32>(er_u32_pow(bitcast<u32>(base), bitcast<u32>(exponent)));
+  }
+  let unit = select(-1, 1, (exponent & 1) == 0);
+  return select(select(0, unit, base == -1), 1, base == 1);
+}
+
+fn er_u32_sign(a: U) -> U {
+  return min(a, U(1u));
+}
+
+fn er_u32_neg(a: U) -> U {
+  return U(0u) - a;
+}

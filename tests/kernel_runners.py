@@ -1,0 +1,138 @@
+"""Running one kernel on each host: the interpreter, wgpu (naga) and wasmtime.
+
+Every runner takes the kernel, its arrays by buffer name, its scalars and its grid, leaves the arrays
+alone, and gives a dict of all arrays as they are afterwards, in the buffers' dtypes.
+"""
+
+import ctypes
+import ctypes.util
+import math
+import struct
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgerelax.codegen.wgsl import print_wgsl
+from edgerelax.ir.dtypes import DType
+from edgerelax.ir.kernel import Kernel
+from edgerelax.ir.kernel_interp import run_kernel
+
+Arrays = dict[str, np.ndarray]
+
+
+def run_interp(
+    kernel: Kernel, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, int], grid: int
+) -> Arrays:
+    result = {name: np.array(a) for name, a in arrays.items()}
+    run_kernel(kernel, result, scalars, grid)
+    return result
+
+
+# GPU storage
+
+
+def pack(array: np.ndarray, dtype: DType) -> bytes:
+    """An array as the GPU stores it, filled up to 16 bytes."""
+    if dtype.bits == 4:
+        nibbles = array.reshape(-1).astype(np.int8).view(np.uint8) & 15
+        nibbles = np.concatenate([nibbles, np.zeros(len(nibbles) % 2, np.uint8)])
+        data = (nibbles[::2] | (nibbles[1::2] << 4)).astype(np.uint8).tobytes()
+    else:
+        data = np.ascontiguousarray(array).tobytes()
+    return data + bytes(-len(data) % 4) + bytes(max(0, 16 - (len(data) + 3) // 4 * 4))
+
+
+def unpack(data: bytes, like: np.ndarray, dtype: DType) -> np.ndarray:
+    if dtype.bits == 4:
+        raw = np.frombuffer(data, np.uint8)
+        nibbles = np.stack([raw & 15, raw >> 4], axis=1).reshape(-1)[: like.size]
+        if dtype.kind == "int":
+            nibbles = (nibbles << 4).astype(np.int8) >> 4
+        return nibbles.astype(like.dtype).reshape(like.shape)
+    return np.frombuffer(data[: like.nbytes], like.dtype).reshape(like.shape).copy()
+
+
+def fold_grid(grid: int) -> tuple[int, int, int]:
+    """The workgroup counts that the host dispatches."""
+    if grid <= 65535:
+        return grid, 1, 1
+    y = math.ceil(grid / 65535)
+    return math.ceil(grid / y), y, 1
+
+
+def uniforms(kernel: Kernel, scalars: Mapping[str, int], grid: int) -> bytes:
+    values = [grid, *(scalars[name] for name, _ in kernel.scalars)]
+    values += [0] * (-len(values) % 4)
+    return struct.pack(f"<{len(values)}i", *values)
+
+
+@cache
+def wgpu_device() -> Any:
+    """A wgpu device, or None if there is no adapter."""
+    try:
+        import wgpu
+
+        adapter = wgpu.gpu.request_adapter_sync(power_preference="high-performance")
+    except (ImportError, RuntimeError):
+        return None
+    wanted = [f for f in ("subgroup",) if f in adapter.features]
+    return adapter.request_device_sync(required_features=wanted)
+
+
+def run_wgpu(
+    kernel: Kernel, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, int], grid: int
+) -> Arrays:
+    """Skips the test where there is no adapter."""
+    device = wgpu_device()
+    if device is None:
+        pytest.skip("no WebGPU adapter")
+    import wgpu
+
+    usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC
+    buffers = [
+        device.create_buffer_with_data(
+            data=pack(arrays[p.buffer.name], p.buffer.dtype), usage=usage
+        )
+        for p in kernel.buffers
+    ]
+    uniform = device.create_buffer_with_data(
+        data=uniforms(kernel, scalars, grid), usage=wgpu.BufferUsage.UNIFORM
+    )
+    kinds = ["read-only-storage" if p.access == "read" else "storage" for p in kernel.buffers] + [
+        "uniform"
+    ]
+    layout = device.create_bind_group_layout(
+        entries=[
+            {"binding": k, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
+            for k, kind in enumerate(kinds)
+        ]
+    )
+    module = device.create_shader_module(code=print_wgsl(kernel))
+    pipeline = device.create_compute_pipeline(
+        layout=device.create_pipeline_layout(bind_group_layouts=[layout]),
+        compute={"module": module, "entry_point": "main"},
+    )
+    group = device.create_bind_group(
+        layout=layout,
+        entries=[
+            {"binding": k, "resource": {"buffer": b, "offset": 0, "size": b.size}}
+            for k, b in enumerate((*buffers, uniform))
+        ],
+    )
+    encoder = device.create_command_encoder()
+    compute = encoder.begin_compute_pass()
+    compute.set_pipeline(pipeline)
+    compute.set_bind_group(0, group)
+    if grid:
+        compute.dispatch_workgroups(*fold_grid(grid))
+    compute.end()
+    device.queue.submit([encoder.finish()])
+    return {
+        p.buffer.name: unpack(
+            bytes(device.queue.read_buffer(b)), np.asarray(arrays[p.buffer.name]), p.buffer.dtype
+        )
+        for p, b in zip(kernel.buffers, buffers, strict=True)
+    }
