@@ -66,10 +66,8 @@ def roofline(total: Work, target: Target, *, threads: float, reuse: float) -> fl
     """
     loads = total.flops * 4.0 / max(reuse, 1.0)
     cached = 8.0 * target.bytes_per_second
-    seconds = max(
-        total.bytes / target.bytes_per_second,
-        loads / cached,
-        total.flops / target.flops_per_second,
+    seconds = loads / cached + max(
+        total.bytes / target.bytes_per_second, total.flops / target.flops_per_second
     )
     filled = min(1.0, max(threads, 1.0) / target.parallel_threads)
     return seconds / filled + target.launch_seconds

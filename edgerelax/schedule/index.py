@@ -151,12 +151,12 @@ class Indexer:
         depth = 0
         for level in sorted(levels):
             if level > depth and not isinstance(total, KConst):
-                total = self.w.let("o", total, self.w.placement(depth))
+                total = self.w.share("o", total, self.w.placement(depth))
             depth = level
             for value in levels[level]:
                 total = _plus(total, value)
         place = self.w.placement(depth)
-        return self.w.let("o", total, place), place
+        return self.w.share("o", total, place), place
 
     def _atom(self, atom: Atom) -> tuple[KExpr, int]:
         if isinstance(atom, Axis):
@@ -167,7 +167,7 @@ class Indexer:
         if found is None:
             value, depth = self._compute(atom)
             place = self.w.placement(depth)
-            found = Cell(self.w.let("a", value, place), place)
+            found = Cell(self.w.share("a", value, place), place)
             self.w.blocks[place].memo[atom] = found
         return found.expr, found.depth
 

@@ -138,6 +138,9 @@ def decompose(w: Writer, number: KExpr, extents: Sequence[Expr]) -> list[KExpr]:
         if all(prove_eq(e, 1) for e in extents[:k]):
             zeros: list[KExpr] = [i32(0)] * k
             return [*zeros, rest, *coordinates[::-1]]
+        if prove_eq(extent, 1):
+            coordinates.append(i32(0))
+            continue
         size = w.params.scalar(extent)
         quotient = w.let("q", kop("index_div", rest, size))
         coordinates.append(w.let("c", kop("sub", rest, kop("mul", quotient, size))))

@@ -279,10 +279,13 @@ class Scalars:
         return sum(isinstance(n, Load) and not self.is_safe(n) for n in walk(arm))
 
     def is_safe(self, root: Scalar) -> bool:
-        """Whether it may be computed where it is not asked for: all its loads are in range."""
+        """Whether it may be computed where it is not asked for: all its loads are in range.
+
+        Those in the arms of choices too: outside its own guard a condition proves nothing.
+        """
         known = self._safe.get(root)
         if known is None:
-            known = all(self._safe_here(n) for n in strict_nodes(root))
+            known = all(self._safe_here(n) for n in walk(root))
             self._safe[root] = known
         return known
 

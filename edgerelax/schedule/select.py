@@ -14,12 +14,13 @@ from edgerelax.ir.plan import Schedule, Version
 from edgerelax.ir.scalar import Buffer
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.fallback import FALLBACK
+from edgerelax.schedule.strategies.gemm import GEMM
 from edgerelax.schedule.strategies.map import MAP
 from edgerelax.schedule.strategies.row_reduce import ROW_REDUCE
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.widen import widen_subword_outputs
 
-STRATEGIES: tuple[Strategy[Any], ...] = (MAP, ROW_REDUCE, FALLBACK)
+STRATEGIES: tuple[Strategy[Any], ...] = (MAP, GEMM, ROW_REDUCE, FALLBACK)
 
 
 def schedule(func: LoopFunc, target: Target) -> Schedule:

@@ -35,7 +35,7 @@ class Target:
         return self.kind == "gpu"
 
 
-WEBGPU = Target("webgpu", "gpu", "gpu", 8, 256, 16384, 1e11, 2e12, 2e-5, 16384)
+WEBGPU = Target("webgpu", "gpu", "gpu", 8, 256, 16384, 1e11, 2e12, 2e-5, 4096)
 WEBGPU_SOFTWARE = Target(
     "webgpu-software", "gpu", "cpu-adapter", 8, 256, 16384, 5e9, 1e10, 2e-5, 64
 )

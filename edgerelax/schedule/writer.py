@@ -125,6 +125,17 @@ class Writer:
         self.emit(Let(name, value), depth)
         return KVar(value.dtype, value.lanes, name)
 
+    def share(self, stem: str, value: KExpr, depth: int | None = None) -> KExpr:
+        """Name a value that only depends on immutable names, or find the name it has."""
+        for block in self.blocks[: (self.depth if depth is None else depth) + 1]:
+            cell = block.memo.get(("value", value))
+            if cell is not None:
+                return cell.expr
+        named = self.let(stem, value, depth)
+        block = self.blocks[self.depth if depth is None else depth]
+        block.memo["value", value] = Cell(named, self.depth)
+        return named
+
     def var(self, stem: str, value: KExpr) -> KVar:
         """Declare a mutable register."""
         name = self.fresh(stem)
@@ -212,7 +223,7 @@ class Writer:
 
     def bind_vector(self, axis: Axis, base: KExpr, *, aligned: bool = True) -> None:
         """Bind an axis to base, base+1, base+2, base+3; `aligned` if base is a multiple of 4."""
-        parts = [base, *(kop("add", base, i32(k)) for k in (1, 2, 3))]
+        parts = [plus(base, k) for k in range(4)]
         self.bind_lanes(axis, parts, consecutive=True, aligned=aligned)
 
     def lookup(self, axis: Axis) -> tuple[KExpr | Lanes, int]:
@@ -262,3 +273,8 @@ class Writer:
             name, self.target.device, buffers, scalars, grid, workgroup, tuple(body.stmts),
             comment=comment,
         )  # fmt: skip
+
+
+def plus(base: KExpr, offset: int) -> KExpr:
+    """An index some places further."""
+    return kop("add", base, i32(offset)) if offset else base

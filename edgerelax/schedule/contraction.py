@@ -1,0 +1,127 @@
+"""Contractions: sums of a product of two factors, recognised by what each factor varies over.
+
+Matrix products, convolutions and everything between them: `left` is shared by the columns of the
+output, `right` by its rows. A choice of 0 in a factor (padding) and a predicate on steps become
+guards: where one does not hold, the step adds nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from edgerelax.ir.loop import Stage
+from edgerelax.ir.scalar import Cast, Const, Op, Scalar, Select, cast, constant, loads, op
+from edgerelax.schedule.index import flat_index, is_one, stride_of
+from edgerelax.schedule.points import coalesce, count, store_flat
+from edgerelax.schedule.scalars import has_vectors
+from edgerelax.schedule.strategies.base import Reject
+from edgerelax.sym import Axis, Expr, divisible
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """A stage as a product of `rows` by `column` for every point of `outer`.
+
+    The factors are without their guards. `column` is the axis along which outputs adjoin.
+    """
+
+    stage: Stage
+    left: Scalar
+    right: Scalar
+    guards: tuple[Scalar, ...]
+    rows: tuple[Axis, ...]
+    column: Axis
+    outer: tuple[Axis, ...]
+
+    @property
+    def height(self) -> Expr:
+        return count(self.rows)
+
+    @property
+    def width(self) -> Expr:
+        return self.column.extent
+
+    @property
+    def is_windowed(self) -> bool:
+        """Whether steps are guarded, as in a convolution with padding."""
+        return bool(self.guards)
+
+    @property
+    def stores_vectors(self) -> bool:
+        """Whether four aligned columns are one aligned vector of the output."""
+        if not divisible(self.width, 4):
+            return False
+        flat = store_flat(self.stage)
+        return is_one(stride_of(flat, self.column)) and divisible(flat - self.column, 4)
+
+
+def contraction(stage: Stage) -> Contraction | Reject:
+    """The stage as a contraction, if it is one."""
+    if stage.combiner != "sum" or not stage.reduce:
+        return Reject("it sums nothing")
+    if stage.where is not None and not stage.where.axes() & set(stage.reduce):
+        return Reject("some outputs are not stored")
+    if not has_vectors(stage.body.dtype) or not has_vectors(stage.out.dtype):
+        return Reject(f"{stage.body.dtype} has no vectors")
+    stage = coalesce(stage)
+    guards: list[Scalar] = [] if stage.where is None else list(conjuncts(stage.where))
+    body = _unguarded(stage.body, guards)
+    if not (isinstance(body, Op) and body.fn == "mul"):
+        return Reject("no product is summed")
+    left, right = (_unguarded(f, guards) for f in body.operands)
+    if not stage.axes:
+        return Reject("there is one output")
+    column = _column(stage)
+    if column in left.axes() and column not in right.axes():
+        left, right = right, left
+    if column not in right.axes():
+        return Reject("no factor varies over neighbouring outputs")
+    if column in left.axes():
+        return Reject("neighbouring outputs share no factor")
+    rows = tuple(a for a in stage.axes if a in left.axes() and a not in right.axes())
+    outer = tuple(a for a in stage.axes if a not in rows and a is not column)
+    return Contraction(stage, left, right, tuple(guards), rows, column, outer)
+
+
+def _column(stage: Stage) -> Axis:
+    flat = store_flat(stage)
+    return next((a for a in stage.axes if is_one(stride_of(flat, a))), stage.axes[-1])
+
+
+def conjuncts(cond: Scalar) -> Iterator[Scalar]:
+    """The conditions that must all hold."""
+    if isinstance(cond, Op) and cond.fn == "and":
+        for part in cond.operands:
+            yield from conjuncts(part)
+    else:
+        yield cond
+
+
+def _unguarded(factor: Scalar, guards: list[Scalar]) -> Scalar:
+    """The factor without a choice of 0 around it, whose condition joins the guards."""
+    match factor:
+        case Cast():
+            return cast(_unguarded(factor.arg, guards), factor.type)
+        case Select(other=Const(value=0)):
+            guards.extend(g for g in conjuncts(factor.cond) if g not in guards)
+            return _unguarded(factor.then, guards)
+    return factor
+
+
+def guarded(factor: Scalar, guards: list[Scalar]) -> Scalar:
+    """The factor, or 0 where a guard does not hold."""
+    if not guards:
+        return factor
+    cond = guards[0]
+    for guard in guards[1:]:
+        cond = op("and", cond, guard)
+    return Select(cond, factor, constant(0, factor.dtype))
+
+
+def is_contiguous(factor: Scalar, axis: Axis) -> bool:
+    """Whether every load that varies over the axis reads neighbours along it."""
+    strides = [
+        stride_of(flat_index(load.buffer, load.index), axis)
+        for load in loads(factor)
+        if axis in load.axes()
+    ]
+    return bool(strides) and all(is_one(s) for s in strides)

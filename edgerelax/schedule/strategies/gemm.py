@@ -1,0 +1,233 @@
+"""Contractions in register tiles: products and convolutions of any strides, batches, epilogues.
+
+GPU: a thread owns 1, 4 or 8 rows by four columns, 64 threads a group laid out over the output's
+tiles. CPU: an iteration owns up to four rows by a chunk of columns, in groups of eight, four and
+one. A convolution tests its padding once per row and tap; columns whose windows touch the padding
+on the left or right are computed one by one, the others in vectors without tests.
+"""
+
+from dataclasses import dataclass
+
+from edgerelax.ir.kernel import LOCAL, WORKGROUP, Kernel, KExpr, i32, kop
+from edgerelax.ir.scalar import Op, Scalar, Value
+from edgerelax.schedule.contraction import Contraction, contraction, is_contiguous
+from edgerelax.schedule.cost import Work, roofline, typical, work
+from edgerelax.schedule.index import stride_of
+from edgerelax.schedule.points import count, decompose
+from edgerelax.schedule.scalars import Scalars
+from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
+from edgerelax.schedule.strategies.pointwise import is_sub_word
+from edgerelax.schedule.target import Target
+from edgerelax.schedule.tile import Group, Tile
+from edgerelax.schedule.writer import Writer
+from edgerelax.sym import Axis, Expr, as_expr, ceildiv, divisible, maximum, minimum, upper_bound
+
+GROUP = 64
+_CHUNK = 16  # columns of a CPU iteration
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """A contraction and the unit it comes from."""
+
+    unit: Unit
+    found: Contraction
+
+
+def match(unit: Unit, target: Target) -> Gemm | Reject:
+    """A sum of products of two factors."""
+    if unit.stage is None:
+        return Reject("not a single stage")
+    found = contraction(unit.stage)
+    if isinstance(found, Reject):
+        return found
+    packed = target.is_gpu and is_sub_word(found.stage.out.dtype)
+    if packed and not found.stores_vectors:
+        return Reject("its outputs share words with others")
+    return Gemm(unit, found)
+
+
+def configs(gemm: Gemm, target: Target) -> tuple[str, ...]:
+    """By how many rows there can be."""
+    most = upper_bound(gemm.found.height)
+    if most == 1:
+        return ("1x4",) if target.is_gpu else ("1x16",)
+    return ("4x4", "8x4") if target.is_gpu else ("4x8",)
+
+
+def _height(config: str) -> int:
+    return int(config.split("x")[0])
+
+
+def cost(gemm: Gemm, config: str, target: Target) -> float:
+    """A value that is loaded serves a row or a column of the tile."""
+    found = gemm.found
+    total = work(found.stage)
+    rows = _height(config)
+    tall = typical(found.height)
+    idle = rows * -(-tall // rows) / max(tall, 1.0)
+    wide = typical(found.width)
+    idle *= 4 * -(-wide // 4) / max(wide, 1.0)
+    loads_left = rows if target.is_gpu else 2 * rows
+    loads_right = 1 if is_contiguous(found.right, found.column) else 4
+    reuse = 2.0 * rows * 4 / (loads_left / 4 + loads_right)
+    threads = total.points / (rows * 4)
+    return roofline(_scaled(total, idle), target, threads=threads, reuse=reuse)
+
+
+def _scaled(total: Work, by: float) -> Work:
+    return Work(total.points, total.steps, total.bytes, total.flops * by)
+
+
+def emit(gemm: Gemm, config: str, target: Target) -> Emitted:
+    """One kernel."""
+    kernel = _emit_gpu if target.is_gpu else _emit_cpu
+    return Emitted((kernel(gemm, config, target),))
+
+
+def _emit_gpu(gemm: Gemm, config: str, target: Target) -> Kernel:
+    w, found = Writer(target, gemm.unit.weights), gemm.found
+    s = Scalars(w)
+    height = _height(config)
+    row_tiles, column_tiles = ceildiv(found.height, height), ceildiv(found.width, 4)
+    down = 1 if height == 1 else 8
+    across = GROUP // down
+    blocks_down, blocks_across = ceildiv(row_tiles, down), ceildiv(column_tiles, across)
+    extents = [a.extent for a in found.outer]
+    places = decompose(w, WORKGROUP, [*extents, blocks_down, blocks_across])
+    for axis, place in zip(found.outer, places, strict=False):
+        w.bind(axis, place)
+    y, x = decompose(w, LOCAL, [as_expr(down), as_expr(across)])
+    row_tile = w.let("y", kop("add", kop("mul", places[-2], i32(down)), y))
+    column_tile = w.let("x", kop("add", kop("mul", places[-1], i32(across)), x))
+    inside = kop(
+        "and",
+        kop("lt", row_tile, w.params.scalar(row_tiles)),
+        kop("lt", column_tile, w.params.scalar(column_tiles)),
+    )
+    with w.when(inside):
+        first_row = w.let("row", kop("mul", row_tile, i32(height)))
+        first = w.let("col", kop("mul", column_tile, i32(4)))
+        group = Group(first, 4, whole=divisible(found.width, 4), aligned=True)
+        Tile(w, s, found).write(first_row, height, [group])
+    grid = count(found.outer) * blocks_down * blocks_across
+    return w.kernel(gemm.unit.name, grid, GROUP, f"{_what(found)}, {config} per thread")
+
+
+def _what(found: Contraction) -> str:
+    return "windowed contraction" if found.is_windowed else "contraction"
+
+
+# CPU
+
+
+def _emit_cpu(gemm: Gemm, config: str, target: Target) -> Kernel:
+    w, found = Writer(target, gemm.unit.weights), gemm.found
+    s = Scalars(w)
+    height = _height(config)
+    inner = _interior(found)
+    split = inner is not None
+    chunk = found.width if split else as_expr(_CHUNK)
+    chunks, row_tiles = ceildiv(found.width, chunk), ceildiv(found.height, height)
+    if split:
+        chunks = as_expr(1)
+    extents = [a.extent for a in found.outer]
+    places = decompose(w, WORKGROUP, [*extents, chunks, row_tiles])
+    for axis, place in zip(found.outer, places, strict=False):
+        w.bind(axis, place)
+    first_row = w.let("row", kop("mul", places[-1], i32(height)))
+    width = w.params.scalar(found.width)
+    columns = _Columns(w, s, found, first_row, height, 16 if height == 1 else 8)
+    if inner is not None:
+        low, high, free = inner
+        start, stop = w.params.scalar(low), w.params.scalar(high)
+        columns.one_by_one(i32(0), start)
+        rest = columns.in_vectors(start, stop, free)
+        columns.one_by_one(rest, width)
+    else:
+        start = w.let("col", kop("mul", places[-2], i32(_CHUNK)))
+        stop = w.let("end", kop("min", width, kop("add", start, i32(_CHUNK))))
+        columns.one_by_one(columns.in_vectors(start, stop, ()), stop)
+    grid = count(found.outer) * chunks * row_tiles
+    return w.kernel(gemm.unit.name, grid, 1, f"{_what(found)}, {config}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Runs of columns of one tile of rows."""
+
+    w: Writer
+    s: Scalars
+    found: Contraction
+    first_row: KExpr
+    height: int
+    widest: int
+
+    def in_vectors(self, start: KExpr, stop: KExpr, free: tuple[Scalar, ...]) -> KExpr:
+        """As many groups of four as fit, several at once; gives where the rest begins."""
+        w = self.w
+        for width in (self.widest, 4):
+            length = kop("max", kop("sub", stop, start), i32(0))
+            steps = kop("mul", kop("index_div", length, i32(width)), i32(width))
+            end = w.let("end", kop("add", start, steps))
+            with w.loop("col", start, end, step=width) as first:
+                offsets = range(0, width, 4)
+                firsts = [w.let("col", kop("add", first, i32(k))) if k else first for k in offsets]
+                aligned = not self.found.is_windowed
+                groups = [Group(f, 4, whole=True, aligned=aligned) for f in firsts]
+                self._tile(free).write(self.first_row, self.height, groups)
+            start = end
+        return start
+
+    def one_by_one(self, start: KExpr, stop: KExpr) -> None:
+        """Every column by itself, with all its guards."""
+        with self.w.loop("col", start, stop) as first:
+            self._tile(()).write(self.first_row, self.height, [Group(first, 1, whole=True)])
+
+    def _tile(self, free: tuple[Scalar, ...]) -> Tile:
+        return Tile(self.w, self.s, self.found, free_guards=free)
+
+
+def _interior(found: Contraction) -> tuple[Expr, Expr, tuple[Scalar, ...]] | None:
+    """Columns [low, high) for which the guards on columns always hold; None if there are no guards.
+
+    Where that cannot be told the interior is empty.
+    """
+    guards = tuple(g for g in found.guards if found.column in g.axes())
+    if not guards:
+        return None
+    low, high = as_expr(0), found.width
+    for guard in guards:
+        limits = _limits(guard, found.column, set(found.stage.reduce))
+        if limits is None:
+            return as_expr(0), as_expr(0), ()
+        low, high = maximum(low, limits[0]), minimum(high, limits[1] or high)
+    high = maximum(high, low)
+    return minimum(low, found.width), minimum(high, found.width), guards
+
+
+def _limits(guard: Scalar, column: Axis, steps: set[Axis]) -> tuple[Expr, Expr | None] | None:
+    """Columns for which a comparison holds at every step: from the first, below the second."""
+    if not isinstance(guard, Op) or guard.fn not in ("ge", "lt"):
+        return None
+    a, b = guard.operands
+    if not (isinstance(a, Value) and isinstance(b, Value)):
+        return None
+    room = a.expr - b.expr if guard.fn == "ge" else b.expr - a.expr - 1  # holds where room >= 0
+    stride = stride_of(room, column)
+    pace = None if stride is None else stride.as_int()
+    if not pace:
+        return None
+    rest = room - as_expr(column) * pace
+    for axis in rest.axes():
+        own = stride_of(rest, axis)
+        step = None if own is None else own.as_int()
+        if axis not in steps or step is None:
+            return None
+        rest = rest.subs({axis: axis.extent - 1 if step < 0 else as_expr(0)})
+    if pace > 0:
+        return ceildiv(-rest, pace), None
+    return as_expr(0), rest // -pace + 1
+
+
+GEMM = Strategy("gemm", match, configs, cost, emit)

@@ -1,0 +1,263 @@
+"""Register tiles of contractions: rows by columns of accumulators that no other thread sees.
+
+A tile holds one accumulator per row and column group; a group is four columns (a vector) or one.
+Each step of the reduction loads one value per row and one per group and multiplies them all.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from edgerelax.ir.kernel import KExpr, KVar, KVec, i32, kop
+from edgerelax.ir.scalar import Scalar
+from edgerelax.schedule.contraction import Contraction, guarded, is_contiguous
+from edgerelax.schedule.index import is_one, stride_of
+from edgerelax.schedule.points import decompose, result_of, store_flat, substitute_stage
+from edgerelax.schedule.reduce import Reduction, begin, convert, lanes_of, splat
+from edgerelax.schedule.scalars import Scalars
+from edgerelax.schedule.writer import Writer, plus
+from edgerelax.sym import Atom, Axis, ExprLike, as_expr, divisible
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One or four neighbouring columns from `first`.
+
+    `whole`: all of them exist. Else (only for four) those past the end are loaded from the last
+    column and not stored.
+    """
+
+    first: KExpr
+    lanes: int
+    whole: bool
+    aligned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    axis: Axis
+    group: Group
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    axes: dict[Axis, Axis]
+    number: KExpr
+
+
+class Tile:
+    """Writes one tile into the open block, the outer axes being bound."""
+
+    def __init__(
+        self, w: Writer, s: Scalars, found: Contraction, *, free_guards: Sequence[Scalar] = ()
+    ) -> None:
+        """`free_guards` are known to hold for every column of the tile."""
+        self.w, self.s, self.found = w, s, found
+        self.guards = [g for g in found.guards if g not in free_guards]
+        self.rows: list[_Row] = []
+        self.columns: list[_Column] = []
+
+    def write(self, first_row: KExpr, height: int, groups: Sequence[Group]) -> None:
+        """Compute and store `height` rows from `first_row`; those past the end are not stored."""
+        self._bind_rows(first_row, height)
+        self._bind_columns(groups)
+        sums = [[self._begin(r, c) for c in self.columns] for r in self.rows]
+        self._nest(list(self.found.stage.reduce), self._pending(), sums)
+        for row, line in zip(self.rows, sums, strict=True):
+            self._store_row(row, line)
+
+    # binding
+
+    def _bind_rows(self, first: KExpr, height: int) -> None:
+        w, found = self.w, self.found
+        one = found.height.as_int() == 1
+        last = None if one else w.params.scalar(found.height - 1)
+        for k in range(height):
+            number = w.let("row", plus(first, k))
+            inside = number
+            if k and last is not None and not divisible(found.height, height):
+                inside = w.let("row", kop("min", number, last))
+            clones = {a: Axis(f"{a.name}^{w.fresh('r')}", a.extent) for a in found.rows}
+            places = decompose(w, inside, [a.extent for a in found.rows])
+            for axis, place in zip(found.rows, places, strict=True):
+                w.bind(clones[axis], place)
+            self.rows.append(_Row(clones, number))
+
+    def _bind_columns(self, groups: Sequence[Group]) -> None:
+        w, column = self.w, self.found.column
+        for group in groups:
+            clone = Axis(f"{column.name}^{w.fresh('c')}", column.extent)
+            if group.lanes == 1:
+                w.bind(clone, group.first)
+            elif group.whole:
+                w.bind_vector(clone, group.first, aligned=group.aligned)
+            else:
+                last = w.params.scalar(column.extent - 1)
+                steps = [plus(group.first, k) for k in range(4)]
+                w.bind_lanes(clone, [w.let("col", kop("min", s, last)) for s in steps])
+            self.columns.append(_Column(clone, group))
+
+    def _swaps(self, row: _Row | None, column: _Column | None) -> dict[Atom, ExprLike]:
+        swaps: dict[Atom, ExprLike] = {}
+        if row is not None:
+            swaps |= {a: as_expr(c) for a, c in row.axes.items()}
+        if column is not None:
+            swaps[self.found.column] = column.axis
+        return swaps
+
+    def _begin(self, row: _Row, column: _Column) -> Reduction:
+        return begin(self.w, "sum", self.found.stage.body.dtype, lanes=column.group.lanes)
+
+    # the sum
+
+    def _pending(self) -> list[Scalar]:
+        """Guards to test in the loops: the others are folded into the factors."""
+        own = {self.found.column, *self.found.rows}
+        return [g for g in self.guards if not g.axes() & own]
+
+    def _factors(self) -> tuple[list[Scalar], list[Scalar]]:
+        """The left factor of each row and the right one of each column."""
+        found = self.found
+        of_column = [g for g in self.guards if found.column in g.axes()]
+        of_row = [g for g in self.guards if g.axes() & set(found.rows) and g not in of_column]
+        left, right = guarded(found.left, of_row), guarded(found.right, of_column)
+        return (
+            [left.subs(self._swaps(r, None)) for r in self.rows],
+            [right.subs(self._swaps(None, c)) for c in self.columns],
+        )
+
+    def _nest(self, axes: list[Axis], pending: list[Scalar], sums: list[list[Reduction]]) -> None:
+        """One loop per reduce axis, each guard as far out as it can stand."""
+        unbound = set(axes)
+        ready = [g for g in pending if not g.axes() & unbound]
+        if ready:
+            cond = self.s.value(ready[0])
+            for guard in ready[1:]:
+                cond = kop("and", cond, self.s.value(guard))
+            with self.w.when(cond):
+                self._nest(axes, [g for g in pending if g not in ready], sums)
+            return
+        if not axes:
+            left, right = self._factors()
+            self._multiply(self._values(left), self._values(right), sums)
+            return
+        if len(axes) == 1 and not self.guards and self.w.target.is_gpu:
+            self._unrolled(axes[0], sums)
+            return
+        stop = self.w.params.scalar(axes[0].extent)
+        with self.w.loop("k", i32(0), stop) as k:
+            self.w.bind(axes[0], k)
+            self._nest(axes[1:], pending, sums)
+
+    def _unrolled(self, axis: Axis, sums: list[list[Reduction]]) -> None:
+        """Steps of four in text, with vector loads along the axis where they are aligned."""
+        w = self.w
+        stop, end = w.params.scalar(axis.extent), w.params.scalar(axis.extent // 4 * 4)
+        left, right = self._factors()
+        with w.loop("k", i32(0), end, step=4) as k:
+            w.bind_vector(axis, k)
+            lanes = w.lanes(axis)
+            assert lanes is not None
+            steps = [[self._at(f, axis, lanes.clones[j]) for f in left] for j in range(4)]
+            rights = self._steps_right(right, axis, lanes.clones)
+            if divisible(axis.extent, 4) and is_contiguous(self.found.left, axis):
+                vectors = [lanes_of(w.let("a", splat(self.s.value(f), 4))) for f in left]
+                values = [[v[j] for v in vectors] for j in range(4)]
+            else:
+                values = [self._values(step) for step in steps]
+            for j in range(4):
+                self._multiply(values[j], rights(j), sums)
+        if not divisible(axis.extent, 4):
+            with w.loop("k", end, stop) as k:
+                w.bind(axis, k)
+                self._multiply(self._values(left), self._values(right), sums)
+
+    def _at(self, factor: Scalar, axis: Axis, clone: Axis) -> Scalar:
+        swaps: dict[Atom, ExprLike] = {axis: clone}
+        return factor.subs(swaps)
+
+    def _steps_right(
+        self, right: list[Scalar], axis: Axis, clones: Sequence[Axis]
+    ) -> Callable[[int], list[KExpr]]:
+        """The right factors of each of four steps.
+
+        Where they adjoin along the reduced axis alone, the four steps of a column are one load.
+        """
+        column = self.found.column
+        transposed = (
+            divisible(axis.extent, 4)
+            and is_contiguous(self.found.right, axis)
+            and not is_contiguous(self.found.right, column)
+            and all(c.group.lanes == 4 for c in self.columns)
+        )
+        if not transposed:
+            return lambda j: self._values([self._at(f, axis, clones[j]) for f in right])
+        lines = []
+        for c, factor in zip(self.columns, right, strict=True):
+            own = self.w.lanes(c.axis)
+            assert own is not None
+            single = [self._at(factor, c.axis, clone) for clone in own.clones]
+            lines.append([lanes_of(self.w.let("b", self.s.value(f))) for f in single])
+        return lambda j: [KVec(q[0][j].dtype, 4, tuple(v[j] for v in q)) for q in lines]
+
+    def _values(self, factors: list[Scalar]) -> list[KExpr]:
+        return [self.w.let("f", self.s.value(f)) for f in factors]
+
+    def _multiply(
+        self, left: Sequence[KExpr], right: Sequence[KExpr], sums: list[list[Reduction]]
+    ) -> None:
+        """Add the products of one step."""
+        for a, line in zip(left, sums, strict=True):
+            for b, total in zip(right, line, strict=True):
+                (register,) = total.registers
+                self.w.assign(register, multiply_add(a, b, register))
+
+    # storing
+
+    def _store_row(self, row: _Row, line: list[Reduction]) -> None:
+        w, found = self.w, self.found
+        if len(self.rows) == 1 or divisible(found.height, len(self.rows)):
+            for column, total in zip(self.columns, line, strict=True):
+                self._store(row, column, total)
+            return
+        with w.when(kop("lt", row.number, w.params.scalar(found.height))):
+            for column, total in zip(self.columns, line, strict=True):
+                self._store(row, column, total)
+
+    def _store(self, row: _Row, column: _Column, total: Reduction) -> None:
+        w, s = self.w, self.s
+        stage = substitute_stage(self.found.stage, self._swaps(row, column))
+        if stage.init is not None:
+            total.step(w, s.value(stage.init))
+        lanes = column.group.lanes
+        result = result_of(w, s, stage, total)
+        value = splat(convert(s.value(result), stage.out.dtype), lanes)
+        flat = store_flat(stage)
+        if lanes == 1:
+            w.store(stage.out, s.index.value(flat), value)
+            return
+        if column.group.whole and is_contiguous_store(self.found):
+            first = s.index.value(s.index.in_lane(flat, 0))
+            w.store(stage.out, first, value, aligned=s.index.is_aligned(flat))
+            return
+        vector = w.let("y", value)
+        width = w.params.scalar(self.found.width)
+        for k, lane in enumerate(lanes_of(vector)):
+            at = s.index.in_lane(flat, k)
+            if column.group.whole:
+                w.store(stage.out, s.index.value(at), lane)
+                continue
+            with w.when(kop("lt", plus(column.group.first, k), width)):
+                w.store(stage.out, s.index.value(at), lane)
+
+
+def is_contiguous_store(found: Contraction) -> bool:
+    """Whether neighbouring columns are stored next to each other."""
+    return is_one(stride_of(store_flat(found.stage), found.column))
+
+
+def multiply_add(a: KExpr, b: KExpr, total: KVar) -> KExpr:
+    """total + a * b in the type of the total, fused where the device can."""
+    a, b = (splat(convert(v, total.dtype), total.lanes) for v in (a, b))
+    if total.dtype.is_float:
+        return kop("fma", a, b, total)
+    return kop("add", total, kop("mul", a, b))

@@ -1,0 +1,76 @@
+"""Convolutions as the operators lower them, through every strategy."""
+
+import pytest
+
+from edgerelax.ir.dtypes import F16, F32
+from edgerelax.ir.loop import LoopFunc, Stage, axis
+from edgerelax.ir.scalar import Acc, Buffer, constant, in_range, op, select
+from edgerelax.schedule.select import schedule
+from edgerelax.schedule.target import WASM
+from edgerelax.sym import as_expr, symbol
+from tests.schedule.oracle import check
+
+N, H, W = symbol("n"), symbol("h", 1), symbol("w", 1)
+
+
+def buf(name, dtype, *dims):
+    return Buffer(name, dtype, tuple(as_expr(d) for d in dims))
+
+
+def conv(n, c, h, w, oc, kh, kw, *, stride=1, pad=0, dilation=1, group=1, bias=True, dtype=F32):
+    oh = (as_expr(h) + 2 * pad - (kh - 1) * dilation - 1) // stride + 1
+    ow = (as_expr(w) + 2 * pad - (kw - 1) * dilation - 1) // stride + 1
+    x, f = buf("x", dtype, n, c, h, w), buf("f", dtype, oc, c // group, kh, kw)
+    b, y = buf("b", dtype, oc), buf("y", dtype, n, oc, oh, ow)
+    i, o, p, q = (axis(s, d) for s, d in zip("iopq", y.dims, strict=True))
+    a, r, t = axis("a", c // group), axis("r", kh), axis("t", kw)
+    place = as_expr(a) if group == 1 else o.expr // (oc // group) * (c // group) + a
+    u = p.expr * stride + r.expr * dilation - pad
+    v = q.expr * stride + t.expr * dilation - pad
+    value = x[i, place, u, v]
+    if pad:
+        inside = op("and", in_range(u, 0, h), in_range(v, 0, w))
+        value = select(inside, value, constant(0.0, dtype))
+    tail = op("max", Acc(dtype) + b[o], 0.0) if bias else None
+    stage = Stage(y, (i, o, p, q), value * f[o, a, r, t], (a, r, t), "sum", epilogue=tail)
+    return LoopFunc("conv", (x, f, b) if bias else (x, f), (y,), (stage,))
+
+
+CASES = {
+    "3x3": dict(oc=5, kh=3, kw=3, pad=1),
+    "3x3 stride 2": dict(oc=4, kh=3, kw=3, pad=1, stride=2),
+    "3x3 valid": dict(oc=4, kh=3, kw=3),
+    "5x3 dilated": dict(oc=3, kh=5, kw=3, pad=2, dilation=2),
+    "1x1": dict(oc=6, kh=1, kw=1),
+    "7x7 stride 2": dict(oc=2, kh=7, kw=7, pad=3, stride=2),
+    "depthwise": dict(oc=4, kh=3, kw=3, pad=1, group=4),
+    "grouped": dict(oc=6, kh=3, kw=3, pad=1, group=2),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_symbolic_images(case):
+    for n, h, w in ((1, 7, 9), (2, 12, 21), (1, 9, 5)):
+        if h < (CASES[case]["kh"] - 1) * CASES[case].get("dilation", 1) + 1 - 4:
+            continue
+        check(conv(N, 4, H, W, **CASES[case]), {"n": n, "h": h, "w": w}, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_constant_images(case):
+    check(conv(1, 4, 8, 16, **CASES[case]), {}, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("w", (1, 2, 3, 4, 8, 9))
+def test_narrow_images(w):
+    check(conv(1, 2, 3, W, 5, 3, 3, pad=1), {"w": w}, tolerance=1e-4)
+
+
+def test_half_floats():
+    check(conv(1, 4, 8, 8, 4, 3, 3, pad=1, dtype=F16), {}, tolerance=1e-2)
+
+
+def test_interiors_are_computed_without_tests():
+    """On the CPU the padding is not tested in the inner loop of vectors."""
+    func = conv(1, 8, 32, 32, 8, 3, 3, pad=1)
+    assert "gemm" in schedule(func, WASM).strategies[0]
