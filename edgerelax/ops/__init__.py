@@ -6,6 +6,7 @@ from edgerelax.ir.op import Operator
 from edgerelax.ops import (
     activation,
     arg,
+    blocks,
     cast,
     channel_norm,
     comparison,
@@ -23,6 +24,8 @@ from edgerelax.ops import (
     quantize,
     recurrent,
     reduction,
+    resize,
+    sampling,
     shaping,
     slicing,
     softmax,
@@ -62,5 +65,8 @@ OPS: dict[str, Operator] = _by_name(
         joining.OPERATORS,
         shaping.OPERATORS,
         slicing.OPERATORS,
+        blocks.OPERATORS,
+        resize.OPERATORS,
+        sampling.OPERATORS,
     )
 )
