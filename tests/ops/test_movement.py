@@ -1,4 +1,4 @@
-"""Data movement, indexing and shape operators: every sample, with concrete and with symbolic dims."""
+"""Data movement, indexing and shape operators: each sample, with known and symbolic dims."""
 
 from collections.abc import Iterator
 from dataclasses import replace
