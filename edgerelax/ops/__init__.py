@@ -26,9 +26,11 @@ from edgerelax.ops import (
     reduction,
     resize,
     sampling,
+    scattering,
     shaping,
     slicing,
     softmax,
+    sorting,
 )
 
 
@@ -68,5 +70,7 @@ OPS: dict[str, Operator] = _by_name(
         blocks.OPERATORS,
         resize.OPERATORS,
         sampling.OPERATORS,
+        scattering.OPERATORS,
+        sorting.OPERATORS,
     )
 )

@@ -27,7 +27,7 @@ from edgerelax.sym import Expr, as_expr, ge, maximum, minimum, prove_le
 from edgerelax.sym import select as choose
 
 
-def _check_indices(site: CallSite, k: int) -> Tensor:
+def check_indices(site: CallSite, k: int) -> Tensor:
     """Operand k, which must be integers."""
     indices = tensor_of(site, k)
     if indices.dtype is not None:
@@ -51,7 +51,7 @@ def clamped_indices(indices: Array, dim: int) -> Array:
 
 
 def _infer_gather(site: CallSite) -> Annotation:
-    data, indices = tensor_of(site, 0), _check_indices(site, 1)
+    data, indices = tensor_of(site, 0), check_indices(site, 1)
     if data.rank is None:
         return Tensor(None, data.dtype)
     axis = normal_axis(site, site.attrs["axis"], data.rank)
@@ -113,7 +113,7 @@ def _reference_gather(data: Array, indices: Array, axis: int) -> Array:
 
 
 def _infer_gather_elements(site: CallSite) -> Annotation:
-    data, indices = tensor_of(site, 0), _check_indices(site, 1)
+    data, indices = tensor_of(site, 0), check_indices(site, 1)
     if data.rank is not None and indices.rank is not None:
         if data.rank != indices.rank:
             raise fail(site, f"data of rank {data.rank}, indices of rank {indices.rank}")
@@ -153,7 +153,7 @@ def index_depth(site: CallSite, data: Tensor, indices: Tensor, batch: int) -> in
 
 
 def _infer_gather_nd(site: CallSite) -> Annotation:
-    data, indices, batch = tensor_of(site, 0), _check_indices(site, 1), site.attrs["batch_dims"]
+    data, indices, batch = tensor_of(site, 0), check_indices(site, 1), site.attrs["batch_dims"]
     if data.dims is None or indices.dims is None:
         return Tensor(None, data.dtype)
     depth = index_depth(site, data, indices, batch)

@@ -22,7 +22,7 @@ CASES = [
     for k, sample in enumerate(op.samples)
 ]
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5, "float16": 4e-3, "bfloat16": 2e-2}
-KNOWN_LAST = {("gather_nd", 1), ("grid_sample", 1), ("roi_align", 1)}
+KNOWN_LAST = {("gather_nd", 1), ("scatter_nd", 1), ("grid_sample", 1), ("roi_align", 1)}
 """(operator, operand) whose last dim is part of the operator's form."""
 
 
