@@ -55,7 +55,7 @@ def must_agree(a: Expr, b: Expr) -> bool:
 def check_broadcast(node: Node, a: Expr, b: Expr) -> None:
     """Equal, or one of them is 1."""
     wide = select(eq(a, 1), b, a)
-    node.check_equal(select(eq(b, 1), wide, b), wide, "dims that broadcast")
+    node.walk.check_equal(node, select(eq(b, 1), wide, b), wide)
 
 
 def plainness(dim: Expr) -> tuple[int, int]:

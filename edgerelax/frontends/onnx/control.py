@@ -9,7 +9,7 @@ import onnx
 from edgerelax.frontends.onnx.node import Node
 from edgerelax.frontends.onnx.registry import Item, Result, importer
 from edgerelax.frontends.onnx.slicing import concat
-from edgerelax.frontends.onnx.walk import Unknown
+from edgerelax.frontends.onnx.walk import ImpossibleArmError, Unknown
 from edgerelax.ir.diagnostics import ShapeError, UnsupportedError
 from edgerelax.ir.graph import Constant, Value, Var
 from edgerelax.ir.types import as_tensor
@@ -42,20 +42,12 @@ def inline(node: Node, graph: onnx.GraphProto, items: Sequence[Item]) -> list[An
 ARMS = ("then_branch", "else_branch")
 
 
-class _ImpossibleArmError(Exception):
-    """An arm contradicts the sizes that are known: it cannot be the one that is taken."""
-
-    def __init__(self, arm: str, problem: ShapeError) -> None:
-        super().__init__(arm)
-        self.arm, self.problem = arm, problem
-
-
 def _branch(node: Node, cond: Value | Expr) -> Result:
     """Both arms; if one of them cannot be, the other, and a check that it is the one to take."""
     before = node.walk.problems_so_far()
     try:
         results = _both_arms(node, cond)
-    except _ImpossibleArmError as impossible:
+    except ImpossibleArmError as impossible:
         node.walk.forget_problems(before)
         other = next(a for a in ARMS if a != impossible.arm)
         try:
@@ -80,7 +72,7 @@ def _both_arms(node: Node, cond: Value | Expr) -> Sequence[Any]:
         try:
             values = inline(node, node.attr(name), ())
         except ShapeError as problem:
-            raise _ImpossibleArmError(name, problem) from None
+            raise ImpossibleArmError(name, problem) from None
         if node.walk.problems_so_far() != before:
             return []
         if not all(isinstance(v, Var | Constant) for v in values):

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
 from edgerelax.ir.diagnostics import FormatError, InputError, UnsupportedError
 
@@ -71,6 +72,7 @@ def _parse(data: bytes, label: str) -> onnx.ModelProto:
 
 def _check(source: Source) -> None:
     model, label = source.model, source.label
+    _check_text(model, label)
     if not model.HasField("graph") or not model.graph.output:
         raise FormatError(f"{label}: no ONNX model: it has no graph with outputs")
     if not model.opset_import:
@@ -81,6 +83,18 @@ def _check(source: Source) -> None:
             f"{label}: ONNX opset {version}; supported are {OLDEST_OPSET} to {NEWEST_OPSET}",
             hint="convert it with onnx.version_converter",
         )
+
+
+def _check_text(message: Message, label: str) -> None:
+    """Names must be UTF-8: protobuf gives bytes for those that are not."""
+    for field, value in message.ListFields():
+        if field.type == FieldDescriptor.TYPE_MESSAGE:
+            for inner in [value] if isinstance(value, Message) else value:
+                _check_text(inner, label)
+        elif field.type == FieldDescriptor.TYPE_STRING:
+            texts = value if not isinstance(value, str | bytes) else [value]
+            if any(isinstance(text, bytes) for text in texts):
+                raise FormatError(f"{label}: a {field.name} that is no UTF-8 text: {value!r}")
 
 
 def opsets(imports: "list[onnx.OperatorSetIdProto]") -> dict[str, int]:

@@ -30,20 +30,24 @@ def _reshape(node: Node) -> Result:
     allow_zero = bool(node.attr("allowzero", 0))
     if all(t.as_int() is not None or prove_le(0, t) is True for t in target):
         return node.reshape(x, resolve_reshape(dims, target, allow_zero))
-    return node.reshape(x, node.walk.name_dims(node, _decided_later(dims, target, allow_zero)))
+    return node.reshape(x, _decided_later(node, dims, target, allow_zero))
 
 
 def _decided_later(
-    dims: tuple[Expr, ...], target: tuple[Expr, ...], allow_zero: bool
+    node: Node, dims: tuple[Expr, ...], target: tuple[Expr, ...], allow_zero: bool
 ) -> tuple[Expr, ...]:
     """The same where only a run will tell which numbers are -1 and 0."""
-    copied = [
-        t if allow_zero or k >= len(dims) else select(eq(t, 0), dims[k], t)
-        for k, t in enumerate(target)
-    ]
-    others = product(select(eq(t, -1), 1, t) for t in copied)
-    left = product(dims) // maximum(1, others)
-    return tuple(select(eq(t, -1), left, t) for t in copied)
+    copied = node.walk.name_dims(
+        node,
+        [
+            t if allow_zero or k >= len(dims) else select(eq(t, 0), dims[k], t)
+            for k, t in enumerate(target)
+        ],
+        least=-1,
+    )
+    given = node.walk.name_dims(node, [select(eq(t, -1), 1, t) for t in copied])
+    left = product(dims) // maximum(1, product(given))
+    return node.walk.name_dims(node, [select(eq(t, -1), left, t) for t in copied])
 
 
 @importer("Flatten")

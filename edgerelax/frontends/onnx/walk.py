@@ -24,7 +24,14 @@ from edgerelax.frontends.onnx.symbols import Dimensions
 from edgerelax.frontends.onnx.tensors import array_of, dense
 from edgerelax.frontends.onnx.typing import type_of
 from edgerelax.ir.builder import Builder, make_call
-from edgerelax.ir.diagnostics import FormatError, Report, UnsupportedError
+from edgerelax.ir.diagnostics import (
+    EdgeRelaxError,
+    FormatError,
+    PassError,
+    Report,
+    ShapeError,
+    UnsupportedError,
+)
 from edgerelax.ir.dtypes import STRING, from_numpy
 from edgerelax.ir.graph import (
     Call,
@@ -52,6 +59,14 @@ class Unknown:
 
 
 UNKNOWN = Unknown()
+
+
+class ImpossibleArmError(Exception):
+    """An arm of a branch contradicts the sizes that are known: it is not the one that is taken."""
+
+    def __init__(self, arm: str, problem: ShapeError) -> None:
+        super().__init__(arm)
+        self.arm, self.problem = arm, problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +189,16 @@ class Walk:
             raise FormatError(f"{node.op}: {error.message}", origin=node.origin) from None
 
     def _handled(self, handler: Handler, node: Node) -> Sequence[Item]:
-        result: Result = handler(node)
+        try:
+            result: Result = handler(node)
+        except (EdgeRelaxError, ImpossibleArmError):
+            raise
+        except Exception as error:
+            raise PassError(
+                f"importing {node.op} failed: {type(error).__name__}: {error}",
+                origin=node.origin,
+                hint="please report this, with the model if you can",
+            ) from error
         return [result] if isinstance(result, Var | Constant) else result
 
     def problems_so_far(self) -> tuple[int, int]:
@@ -291,10 +315,11 @@ class Walk:
         shape = self._bind(node, MakeShape((a,)))
         self.match(node, shape, Shape((b,)))
 
-    def name_dims(self, node: Node, dims: Sequence[Expr]) -> tuple[Expr, ...]:
+    def name_dims(self, node: Node, dims: Sequence[Expr], least: int = 0) -> tuple[Expr, ...]:
         """New symbols for sizes that are too intricate to reason about."""
+        hint = f"{node.proto.output[0]}_d"
         fresh = tuple(
-            d if d.as_int() is not None else self.builder.fresh(f"{node.proto.output[0]}_d{k}")
+            d if d.as_int() is not None else self.builder.fresh(f"{hint}{k}", least)
             for k, d in enumerate(dims)
         )
         self.match(node, self._bind(node, MakeShape(tuple(dims))), Shape(fresh))
