@@ -100,12 +100,20 @@ class Builder:
         return set().union(*(s.symbols for s in self._scopes))
 
     def define(self, symbols: Iterable[Symbol]) -> None:
-        """Say that symbols are defined from here on."""
-        self._scopes[-1].symbols.update(symbols)
+        """Say that symbols are defined from here on; their names are taken."""
+        new = set(symbols)
+        self._scopes[-1].symbols.update(new)
+        self.names.taken.update(s.name for s in new)
 
     def fresh(self, hint: str, lo: int = 0, hi: int | None = None, multiple_of: int = 1) -> Expr:
         """A new symbol. Whoever asks for it must define it, by a match_cast."""
-        return Symbol(self.names.pick(hint), lo, hi, multiple_of).expr
+        return self.fresh_symbol(hint, lo, hi, multiple_of).expr
+
+    def fresh_symbol(
+        self, hint: str, lo: int = 0, hi: int | None = None, multiple_of: int = 1
+    ) -> Symbol:
+        """The same, as an atom."""
+        return Symbol(self.names.pick(hint), lo, hi, multiple_of)
 
     @contextmanager
     def block(self) -> Iterator[list[Binding]]:
@@ -269,13 +277,13 @@ class Builder:
         return self.fields(whole)
 
     def emit_branch(self, branch: IfElse, name: str = "", origin: str = "") -> Var:
-        """Bind a branch whose arms are built; its symbols are found anew."""
+        """Bind a branch whose arms are built; its symbols are found anew, old ones kept."""
         then, other = branch.then.results, branch.other.results
         if len(then) != len(other):
             raise ShapeError(
                 f"the arms of a branch give {len(then)} and {len(other)} values", origin=origin
             )
-        join = _Join(self, name or "if")
+        join = _Join(self, name or "if", branch)
         fields = tuple(
             join.annotation(a.annotation, b.annotation) for a, b in zip(then, other, strict=True)
         )
@@ -294,9 +302,11 @@ class Builder:
 class _Join:
     """What the two arms of a branch have in common."""
 
-    def __init__(self, builder: Builder, hint: str) -> None:
+    def __init__(self, builder: Builder, hint: str, branch: IfElse) -> None:
         self.builder, self.hint = builder, hint
         self.visible = builder.visible
+        arms = zip(branch.then_symbols, branch.other_symbols, strict=True)
+        self.old = dict(zip(arms, branch.symbols, strict=True))
         self.symbols: dict[Symbol, tuple[Expr, Expr]] = {}
 
     def annotation(self, a: Annotation, b: Annotation) -> Annotation:
@@ -327,10 +337,9 @@ class _Join:
         for symbol, arms in self.symbols.items():
             if arms == (a, b):
                 return symbol.expr
-        found = self.builder.fresh(f"{self.hint}_n{len(self.symbols)}")
-        symbol = next(iter(found.symbols()))
+        symbol = self.old.get((a, b)) or self.builder.fresh_symbol(f"{self.hint}_n")
         self.symbols[symbol] = (a, b)
-        return found
+        return symbol.expr
 
 
 def _alike(a: IntTensor, b: IntTensor) -> bool:

@@ -89,7 +89,7 @@ def binding_text(binding: Binding) -> str:
 class _Printer:
     def __init__(self, module: Module, origins: bool) -> None:
         self.module, self.origins = module, origins
-        self.spelling = Spelling(_module_symbols(module))
+        self.spelling = Spelling(module_symbols(module))
         names = Names(self.spelling.symbols.values())
         keys = _Keys()
         self.constants: dict[Constant, str] = {}
@@ -262,7 +262,7 @@ def _constants(module: Module) -> dict[Constant, None]:
     return found
 
 
-def _module_symbols(module: Module) -> Iterator[Symbol]:
+def module_symbols(module: Module) -> Iterator[Symbol]:
     """Every symbol, in an order that the text itself determines."""
     for constant in _constants(module):
         yield from _sorted(symbols_of(constant.annotation))

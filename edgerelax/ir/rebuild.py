@@ -1,0 +1,193 @@
+"""Rebuilding functions through a Builder: annotations follow as operands and symbols change.
+
+`rewrite.py` is for passes that keep every annotation; this is for those that do not (dtypes,
+layouts, sizes made constant):
+
+    half = rebuild(module, symbols={n: 1})             # every n is 1, and all that follows from it
+
+    def visit(binding, builder):                       # None: emit it again as it is
+        match binding.value:
+            case Call(op=op, args=(x,)) if op.name == "identity":
+                return x                               # a value that stands for the binding's
+        return None
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from edgerelax.ir.builder import Builder
+from edgerelax.ir.deduce import Fit, deduce, defined_by, substitute_annotation, subsumes
+from edgerelax.ir.graph import (
+    Binding,
+    Block,
+    Call,
+    CallGraph,
+    CallLibrary,
+    CallTIR,
+    Expression,
+    GraphFunc,
+    IfElse,
+    MakeShape,
+    MatchCast,
+    Module,
+    Value,
+    Var,
+    blocks,
+)
+from edgerelax.ir.printer import module_symbols
+from edgerelax.ir.rewrite import substitute_operands
+from edgerelax.ir.types import Annotation, Tensor, as_tensor, exprs_of
+from edgerelax.sym import Atom, Expr, ExprLike, Symbol, as_expr
+
+Visit = Callable[[Binding, Builder], Value | None]
+
+
+def rebuild(
+    module: Module, visit: Visit | None = None, symbols: Mapping[Symbol, ExprLike] | None = None
+) -> Module:
+    """Rebuild every graph function, callees first.
+
+    `visit` sees each binding with its operands and symbols replaced, and emits through the builder.
+    """
+    work = _Rebuild(module, visit or _keep, {s: as_expr(e) for s, e in (symbols or {}).items()})
+    for name in module.funcs:
+        work.func(name)
+    return replace(module, funcs={name: work.done[name] for name in module.funcs})
+
+
+def _keep(binding: Binding, builder: Builder) -> None:
+    return None
+
+
+class _Rebuild:
+    def __init__(self, module: Module, visit: Visit, symbols: Mapping[Atom, ExprLike]) -> None:
+        self.module, self.visit, self.symbols = module, visit, symbols
+        self.done: dict[str, GraphFunc] = {}
+
+    def func(self, name: str) -> GraphFunc:
+        if name not in self.done:
+            func = self.module.funcs[name]
+            for block in blocks(func.body):
+                for binding in block.bindings:
+                    if isinstance(binding.value, CallGraph):
+                        self.func(binding.value.func)
+            self.done[name] = _FuncRebuild(self, func).func()
+        return self.done[name]
+
+
+class _FuncRebuild:
+    def __init__(self, around: _Rebuild, func: GraphFunc) -> None:
+        self.around, self.old = around, func
+        self.builder = Builder(funcs=around.done, loops=around.module.loops)
+        self.values: dict[Value, Value] = {}
+        self.symbols: dict[Atom, ExprLike] = {**around.symbols}
+        self.builder.names.taken.update(s.name for s in module_symbols(around.module))
+
+    def func(self) -> GraphFunc:
+        params = tuple(self._param(p) for p in self.old.params)
+        self._bindings(self.old.body)
+        body = self.builder.finish(self._results(self.old.body))
+        return replace(self.old, params=params, body=body)
+
+    def _param(self, param: Var) -> Var:
+        annotation = self._annotation(param.annotation)
+        if annotation is not param.annotation:
+            self.values[param] = Var(param.name, annotation, param.origin)
+        self.builder.names.taken.add(param.name)
+        self.builder.define(defined_by(annotation))
+        found = self.values.get(param, param)
+        assert isinstance(found, Var)
+        return found
+
+    def _results(self, block: Block) -> tuple[Value, ...]:
+        return tuple(self.values.get(r, r) for r in block.results)
+
+    def _bindings(self, block: Block) -> None:
+        for binding in block.bindings:
+            value = self._value(substitute_operands(binding.value, self.values))
+            annotation = self._annotation(binding.var.annotation)
+            var = binding.var
+            if annotation is not var.annotation:
+                var = Var(var.name, annotation, var.origin)
+            found = self.around.visit(Binding(var, value), self.builder)
+            self.values[binding.var] = self._emit(var, value) if found is None else found
+
+    def _emit(self, var: Var, value: Expression) -> Var:
+        if isinstance(value, IfElse):
+            return self._emit_branch(var, value)
+        annotation: Annotation | None = var.annotation
+        if isinstance(value, MatchCast):
+            annotation = _with_dtype_of(value.value, var.annotation)
+        elif isinstance(value, CallTIR | CallGraph):
+            annotation = None
+        else:
+            deduced = deduce(value, var.name, var.origin)
+            if deduced is not None and subsumes(deduced, var.annotation) is Fit.IMPOSSIBLE:
+                annotation = None
+        return self.builder.emit(value, var.name, var.origin, annotation)
+
+    def _value(self, value: Expression) -> Expression:
+        """The expression with symbols replaced and arms rebuilt."""
+        match value:
+            case IfElse():
+                return self._branch(value)
+            case Call(attrs=attrs) | CallLibrary(attrs=attrs) if self.symbols:
+                return replace(value, attrs=self._attr(attrs))
+            case MakeShape(dims=dims):
+                return MakeShape(tuple(self._expr(d) for d in dims))
+            case CallTIR() if self.symbols:
+                bound = {s: self._expr(e) for s, e in value.symbols}
+                for symbol in self.around.module.loops[value.func].symbols():
+                    if symbol in self.symbols:
+                        bound.setdefault(symbol, self._expr(symbol.expr))
+                return replace(value, symbols=tuple(bound.items()))
+        return value
+
+    def _branch(self, branch: IfElse) -> IfElse:
+        arms: list[Block] = []
+        for arm in (branch.then, branch.other):
+            with self.builder.block() as bindings:
+                self._bindings(arm)
+                arms.append(Block(tuple(bindings), self._results(arm)))
+        cond = branch.cond
+        return IfElse(
+            self._expr(cond) if isinstance(cond, Expr) else self.values.get(cond, cond),
+            arms[0],
+            arms[1],
+            branch.symbols,
+            tuple(self._expr(e) for e in branch.then_symbols),
+            tuple(self._expr(e) for e in branch.other_symbols),
+        )
+
+    def _emit_branch(self, var: Var, branch: IfElse) -> Var:
+        """A symbol that the branch no longer needs becomes what now stands in its place."""
+        found = self.builder.emit_branch(branch, var.name, var.origin)
+        places = zip(exprs_of(var.annotation), exprs_of(found.annotation), strict=False)
+        for old, new in places:
+            if old.atom in branch.symbols and old is not new:
+                self.symbols[old.atom] = new
+        return found
+
+    def _expr(self, expr: Expr) -> Expr:
+        return expr.subs(self.symbols) if self.symbols else expr
+
+    def _attr(self, value: Any) -> Any:
+        if isinstance(value, Expr):
+            return self._expr(value)
+        if isinstance(value, dict):
+            return {k: self._attr(v) for k, v in value.items()}
+        if isinstance(value, tuple | list):
+            return tuple(self._attr(v) for v in value)
+        return value
+
+    def _annotation(self, annotation: Annotation) -> Annotation:
+        return substitute_annotation(annotation, self.symbols)
+
+
+def _with_dtype_of(source: Value, annotation: Annotation) -> Annotation:
+    """A match_cast asserts dims; its dtype follows its operand's."""
+    operand = as_tensor(source.annotation)
+    if isinstance(annotation, Tensor) and operand is not None and operand.dtype is not None:
+        return replace(annotation, dtype=operand.dtype)
+    return annotation
