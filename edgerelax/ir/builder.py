@@ -123,7 +123,7 @@ class Builder:
         try:
             yield scope.bindings
         finally:
-            self._scopes.remove(scope)
+            self._scopes.pop()
 
     def finish(self, results: Results) -> Block:
         """The outermost block as built."""
