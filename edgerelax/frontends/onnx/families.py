@@ -15,6 +15,7 @@ from edgerelax.frontends.onnx import (
     sequences,
     shape,
     slicing,
+    spectral,
 )
 
 LOADED = (
@@ -32,4 +33,5 @@ LOADED = (
     sequences,
     shape,
     slicing,
+    spectral,
 )

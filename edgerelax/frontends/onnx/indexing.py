@@ -4,6 +4,8 @@ from edgerelax.frontends.onnx.broadcasting import same_dims
 from edgerelax.frontends.onnx.node import Node
 from edgerelax.frontends.onnx.registry import Result, importer
 from edgerelax.ir.dtypes import I64
+from edgerelax.ir.graph import Value
+from edgerelax.sym import upper_bound
 
 
 @importer("Gather")
@@ -82,9 +84,23 @@ def _compress(node: Node) -> Result:
         x = node.reshape(x, (node.count(x),))
     axis = node.axis(x, node.attr("axis", 0))
     node.check_at_most(node.count(condition), node.dims(x)[axis], "conditions and what they select")
-    found = node.emit("nonzero", condition)
+    found = nonzero(node, condition)
     places = node.reshape(found, (node.dims(found)[1],))
     return node.emit("gather", x, places, axis=axis)
+
+
+@importer("NonZero")
+def _nonzero(node: Node) -> Result:
+    return nonzero(node, node.value(0))
+
+
+def nonzero(node: Node, x: Value) -> Value:
+    """Places of the elements that are not 0, one per column; how many there are is read."""
+    places, found = node.emit_all("nonzero", x)
+    total = node.dims(places)[1]
+    (count,) = node.walk.read_ints(node, found, 1, 0, upper_bound(total))
+    kept = node.emit("slice", places, starts=(0,), ends=(count,), axes=(1,), steps=None)
+    return node.with_dim(kept, 1, count)
 
 
 @importer("ArrayFeatureExtractor", domain="ai.onnx.ml")

@@ -1,14 +1,17 @@
 """Importers of products, convolutions and pools."""
 
 from collections.abc import Sequence
+from math import prod
+
+import numpy as np
 
 from edgerelax.frontends.onnx.broadcasting import aligned, same_dims
 from edgerelax.frontends.onnx.elementwise import broadcast_call
 from edgerelax.frontends.onnx.node import Node
 from edgerelax.frontends.onnx.registry import Result, importer
 from edgerelax.ir.graph import Value
-from edgerelax.ops.windows import same_pads, transposed_pads
-from edgerelax.sym import Expr, as_expr
+from edgerelax.ops.windows import same_pads, transposed_pads, transposed_size
+from edgerelax.sym import Expr, as_expr, product
 
 Dims = tuple[Expr, ...]
 
@@ -237,3 +240,56 @@ def _global_lp_pool(node: Node) -> Result:
     if p in (1, 2):
         return _over_space(node, f"reduce_l{p}")
     raise node.unsupported(f"p = {p}", hint="1 and 2 are supported")
+
+
+@importer("MaxUnpool")
+def _max_unpool(node: Node) -> Result:
+    """Scattered to where the maxima were; what a wanted output has beyond that is 0."""
+    x, indices, wanted = node.value(0), node.value(1), node.ints(2, lo=0, what="the output shape")
+    sizes, kernel = _spatial(node, x), tuple(node.attr("kernel_shape"))
+    rank = len(sizes)
+    strides, _ = _strides_and_dilations(node, rank)
+    pads = _pads(node, sizes, tuple(as_expr(k) for k in kernel))
+    dims = (
+        *node.dims(x)[:2],
+        *(
+            transposed_size(sizes[k], kernel[k], strides[k], 1, pads[k], pads[rank + k], 0)
+            for k in range(rank)
+        ),
+    )
+    flat = node.emit("full", dims=(product(dims),), value=0, dtype=node.dtype(x))
+    where, what = (
+        node.reshape(v, (node.count(x),)) for v in (node.with_dims(indices, node.dims(x)), x)
+    )
+    spread = node.emit("scatter_elements", flat, where, what, axis=0, reduction="none")
+    result = node.reshape(spread, dims)
+    if wanted is None:
+        return result
+    more = tuple(w - d for w, d in zip(wanted, dims, strict=True))
+    pads = (*[as_expr(0)] * len(dims), *more)
+    return node.with_dims(node.emit("pad", result, None, pads=pads), wanted)
+
+
+@importer("Col2Im")
+def _col2im(node: Node) -> Result:
+    """A transposed convolution that puts each row of a column at its own tap."""
+    x = node.value(0)
+    image, block = node.numbers(1, "the image shape"), node.numbers(2, "the block shape")
+    if image is None or block is None or len(image) != len(block):
+        raise node.bad(f"an image of {image} in blocks of {block}")
+    rank, taps = len(block), prod(block)
+    strides, dilations = _strides_and_dilations(node, rank)
+    pads = tuple(node.attr("pads", ())) or (0,) * (2 * rank)
+    padded = [image[k] + pads[k] + pads[rank + k] for k in range(rank)]
+    reach = [(block[k] - 1) * dilations[k] + 1 for k in range(rank)]
+    counts = [(padded[k] - reach[k]) // strides[k] + 1 for k in range(rank)]
+    rest = tuple((padded[k] - reach[k]) % strides[k] for k in range(rank))
+    batch, rows, _ = node.dims(x)
+    channels = rows // taps
+    columns = node.reshape(x, (batch * channels, taps, *counts))
+    kernel = np.eye(taps, dtype=node.dtype(x).numpy).reshape(taps, 1, *block)
+    found = node.emit(
+        "conv_transpose", columns, node.array(kernel), None, strides=strides,
+        dilations=dilations, pads=tuple(as_expr(p) for p in pads), output_padding=rest,
+    )  # fmt: skip
+    return node.reshape(found, (batch, channels, *image))

@@ -109,7 +109,9 @@ def _top_k_of(node: Node, k: Expr, largest: bool) -> Result:
     x = node.value(0)
     axis = node.axis(x, node.attr("axis"))
     node.check_at_most(k, node.dims(x)[axis], "k and the dim to choose from")
-    return node.emit_all("topk", x, k=k, axis=axis, largest=largest)
+    return node.emit_all(
+        "topk", x, k=k, axis=axis, largest=largest, sorted=bool(node.attr("sorted", 1))
+    )
 
 
 @importer("Einsum")
@@ -135,8 +137,3 @@ def _matched_labels(node: Node, equation: str) -> tuple[Value, ...]:
             dims[at] = sizes.setdefault(label, dims[at])
         values[k] = node.with_dims(value, dims)
     return tuple(values)
-
-
-@importer("NonZero")
-def _non_zero(node: Node) -> Result:
-    return node.emit("nonzero", node.value(0))

@@ -325,13 +325,15 @@ class Walk:
         self.match(node, self._bind(node, MakeShape(tuple(dims))), Shape(fresh))
         return fresh
 
-    def read_ints(self, node: Node, value: Value, count: int, lo: int | None) -> tuple[Expr, ...]:
+    def read_ints(
+        self, node: Node, value: Value, count: int, lo: int | None, hi: int | None = None
+    ) -> tuple[Expr, ...]:
         """The elements of an integer tensor, read from the device, as new symbols."""
         least = as_tensor(value.annotation)
         assert least is not None and least.dtype is not None
         bound = max(least.dtype.int_range[0], -(1 << 63) if lo is None else lo)
         read = self._bind(node, ReadInts(value))
-        fresh = tuple(self.builder.fresh(f"{value.name}_{k}", bound) for k in range(count))
+        fresh = tuple(self.builder.fresh(f"{value.name}_{k}", bound, hi) for k in range(count))
         self.match(node, read, Shape(fresh))
         return fresh
 

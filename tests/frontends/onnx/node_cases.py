@@ -20,7 +20,7 @@ KNOWN_OPERANDS: dict[str, tuple[int, ...]] = {
     "Squeeze": (1,), "Unsqueeze": (1,), "CumSum": (1,), "CumProd": (1,), "Pad": (3,), "Slice": (3,),
     "Resize": (1, 2), "Upsample": (1,), "Dropout": (1, 2), "Loop": (0, 1), "DFT": (1, 2),
     "STFT": (1, 3), "Range": (0, 1, 2), "MelWeightMatrix": (0, 1, 2, 3, 4), "CenterCropPad": (1,),
-    "AffineGrid": (1,),
+    "AffineGrid": (1,), "Col2Im": (1, 2),
     **{f"Reduce{kind}": (1,) for kind in (
         "Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare",
     )},
@@ -29,7 +29,7 @@ KNOWN_OPERANDS: dict[str, tuple[int, ...]] = {
 
 COUNTED_OPERANDS: dict[str, tuple[int, ...]] = {
     "Reshape": (1,), "Expand": (1,), "Slice": (1, 2, 4), "Pad": (1,), "Split": (1,), "Tile": (1,),
-    "TopK": (1,), "Resize": (3,), "ConstantOfShape": (0,), "GatherND": (1,), "ScatterND": (1,),
+    "TopK": (1,), "MaxUnpool": (2,), "Resize": (3,), "ConstantOfShape": (0,), "GatherND": (1,), "ScatterND": (1,),
 }  # fmt: skip
 """By operator, which operands decide the result's rank by their last dim: it stays a number."""
 
