@@ -163,10 +163,9 @@ def map_exprs(annotation: Annotation, change: Callable[[Expr], Expr | None]) -> 
 
 
 def substitute_annotation(annotation: Annotation, mapping: Mapping[Atom, ExprLike]) -> Annotation:
-    """Replace symbols."""
-    if not mapping or symbols_of(annotation).isdisjoint(mapping):
-        return annotation
-    return map_exprs(annotation, lambda e: e.subs(mapping))
+    """Replace symbols; the very annotation if it mentions none of them."""
+    found = map_exprs(annotation, lambda e: e.subs(mapping)) if mapping else annotation
+    return annotation if found == annotation else found
 
 
 def erase_to(annotation: Annotation, visible: Set[Symbol]) -> Annotation:

@@ -45,7 +45,8 @@ from edgerelax.ir.names import Names, identifier
 from edgerelax.ir.op import Array
 from edgerelax.ir.print_loop import loop_lines
 from edgerelax.ir.spelling import Spelling, array_text
-from edgerelax.ir.types import Annotation, exprs_in, symbols_of
+from edgerelax.ir.types import Annotation, Tuple, exprs_in, symbols_of
+from edgerelax.ir.types import Callable as Signature
 from edgerelax.sym import Expr, Symbol
 
 VERSION = 1
@@ -297,7 +298,15 @@ def _binding_symbols(binding: Binding) -> Iterator[Symbol]:
 
 
 def _annotation_symbols(annotation: Annotation) -> Iterator[Symbol]:
-    yield from _sorted(symbols_of(annotation))
+    match annotation:
+        case Signature(params=params, result=result):
+            for part in (*params, result):
+                yield from _annotation_symbols(part)
+        case Tuple(fields=fields):
+            for part in fields:
+                yield from _annotation_symbols(part)
+        case _:
+            yield from _sorted(symbols_of(annotation))
 
 
 def _sorted(symbols: Iterable[Symbol]) -> list[Symbol]:
