@@ -1,6 +1,19 @@
 /** The manifest as the loader uses it. `edgerelax/artifact/manifest.py` is the schema. */
 
 import { EdgeRelaxError } from './errors.ts';
+import {
+  type Check,
+  count,
+  either,
+  isRecord,
+  listOf,
+  mapOf,
+  matching,
+  object,
+  oneOf,
+  orNull,
+  text,
+} from './schema.ts';
 
 export const ARTIFACT_VERSION = 1;
 
@@ -77,10 +90,10 @@ export interface Manifest {
 }
 
 /** Reads and checks a manifest; throws `format` with what is wrong. */
-export function parseManifest(text: string, where: string): Manifest {
+export function parseManifest(json: string, where: string): Manifest {
   let raw: unknown;
   try {
-    raw = JSON.parse(text);
+    raw = JSON.parse(json);
   } catch (cause) {
     throw new EdgeRelaxError('format', `${where}: not JSON; is this an artifact folder?`, {
       cause,
@@ -98,67 +111,84 @@ export function parseManifest(text: string, where: string): Manifest {
       `${where}: artifact version ${String(version)}, this loader reads ${ARTIFACT_VERSION}; ${hint}`,
     );
   }
-  const problem = firstProblem(raw);
+  const problem = whole(raw, '') ?? badReference(raw as unknown as Manifest);
   if (problem) throw new EdgeRelaxError('format', `${where}: ${problem}; export the model again`);
   return raw as unknown as Manifest;
 }
 
-const FILE_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]*$/;
+const fileName = matching(/^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$/, 'file name');
+const dim: Check = either(count, text);
+const tensors = listOf(object({ name: text, dtype: text, shape: orNull(listOf(dim)) }));
 
-function firstProblem(raw: Record<string, unknown>): string | undefined {
-  for (const key of ['functions', 'programs', 'weights', 'cpu_kernels']) {
-    if (!Array.isArray(raw[key])) return `${key} is no list`;
-  }
-  for (const key of ['files', 'symbols', 'needs', 'source']) {
-    if (!isRecord(raw[key])) return `${key} is no object`;
-  }
-  const files = raw['files'] as Record<string, unknown>;
-  for (const [name, info] of Object.entries(files)) {
-    if (!FILE_NAME.test(name)) return `the file name ${JSON.stringify(name)} is not allowed`;
-    if (!isRecord(info) || !isCount(info['bytes']) || typeof info['sha256'] !== 'string') {
-      return `the size or hash of ${name} is missing`;
-    }
-  }
-  const manifest = raw as unknown as Manifest;
-  return badReference(manifest) ?? badWeight(manifest);
-}
+const kernel = object({
+  name: text,
+  start: count,
+  end: count,
+  buffers: listOf(oneOf('read', 'read_write')),
+  scalars: count,
+  features: listOf(text),
+});
 
+const program = object({
+  device: oneOf('gpu', 'cpu'),
+  program: fileName,
+  kernels: orNull(fileName),
+  gpu_kernels: listOf(kernel),
+  weights_on_gpu: listOf(count),
+  weights_on_cpu: listOf(count),
+  memory: object({ planned: orNull(count) }),
+});
+
+const weight = object({
+  name: text,
+  dtype: text,
+  shape: listOf(count),
+  bytes: count,
+  parts: listOf(object({ file: fileName, offset: count, bytes: count })),
+});
+
+const whole = object({
+  producer: text,
+  source: object({ file: text, metadata: mapOf(text) }),
+  symbols: mapOf(object({ lo: count, hi: orNull(count), multiple_of: count })),
+  functions: listOf(object({ name: text, inputs: tensors, outputs: tensors })),
+  programs: listOf(program),
+  cpu_kernels: listOf(text),
+  cpu_kernels_file: orNull(fileName),
+  vm: fileName,
+  weights: listOf(weight),
+  needs: object({ features: listOf(text), limits: mapOf(count) }),
+  files: mapOf(object({ bytes: count, sha256: matching(/^[0-9a-f]{64}$/, 'sha256') }), fileName),
+});
+
+/** What no part shows by itself: names and numbers that point to nothing. */
 function badReference(manifest: Manifest): string | undefined {
-  const named = [manifest.vm, manifest.cpu_kernels_file];
-  for (const program of manifest.programs) {
-    if (!isRecord(program) || !Array.isArray(program.gpu_kernels)) return 'a program is damaged';
-    named.push(program.program, program.kernels);
-    for (const kernel of program.gpu_kernels) {
-      const inside = isCount(kernel.start) && isCount(kernel.end) && kernel.start <= kernel.end;
-      if (!inside || !Array.isArray(kernel.buffers)) return `kernel ${kernel.name} is damaged`;
-    }
-    for (const index of [...program.weights_on_gpu, ...program.weights_on_cpu]) {
-      if (!manifest.weights[index]) return `there is no weight ${index}`;
-    }
+  const { files, weights } = manifest;
+  const named: (string | null)[] = [manifest.vm, manifest.cpu_kernels_file];
+  for (const { program, kernels, gpu_kernels, ...placed } of manifest.programs) {
+    named.push(program, kernels);
+    const length = kernels === null ? 0 : (files[kernels]?.bytes ?? 0);
+    const outside = gpu_kernels.find(({ start, end }) => start > end || end > length);
+    if (outside) return `kernel ${outside.name} lies outside its file`;
+    const indices = [...placed.weights_on_gpu, ...placed.weights_on_cpu];
+    const unknown = indices.find((index) => index >= weights.length);
+    if (unknown !== undefined) return `there is no weight ${unknown}`;
   }
-  const missing = named.find((name) => name !== null && !Object.hasOwn(manifest.files, name));
-  return missing === undefined ? undefined : `${String(missing)} is not listed under files`;
+  const missing = named.find((name) => name !== null && !Object.hasOwn(files, name));
+  if (missing !== undefined) return `${String(missing)} is not listed under files`;
+  return weights.map((one) => badWeight(one, files)).find((problem) => problem !== undefined);
 }
 
-function badWeight(manifest: Manifest): string | undefined {
-  for (const weight of manifest.weights) {
-    let total = 0;
-    for (const part of weight.parts) {
-      const file = manifest.files[part.file];
-      if (!file || part.offset < 0 || part.offset + part.bytes > file.bytes) {
-        return `weight ${weight.name} lies outside its file`;
-      }
-      total += part.bytes;
+function badWeight(weight: Weight, files: Manifest['files']): string | undefined {
+  let total = 0;
+  for (const { file, offset, bytes } of weight.parts) {
+    const size = Object.hasOwn(files, file) ? files[file]?.bytes : undefined;
+    if (size === undefined || offset + bytes > size) {
+      return `weight ${weight.name} lies outside its file`;
     }
-    if (total !== weight.bytes) return `the parts of weight ${weight.name} do not add up`;
+    total += bytes;
   }
-  return undefined;
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
-function isCount(value: unknown): value is number {
-  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0;
+  return total === weight.bytes
+    ? undefined
+    : `the parts of weight ${weight.name} do not add up to its ${weight.bytes} bytes`;
 }

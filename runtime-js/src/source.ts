@@ -95,7 +95,8 @@ export class Source {
   }
 
   #info(name: string): FileInfo {
-    const info = this.manifest.files[name];
+    const { files } = this.manifest;
+    const info = Object.hasOwn(files, name) ? files[name] : undefined;
     if (!info) throw new EdgeRelaxError('format', `the manifest does not list ${name}`);
     return info;
   }

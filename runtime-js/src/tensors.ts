@@ -73,7 +73,12 @@ export function readInput(info: TensorInfo, value: Input): { data: TypedArray; s
 }
 
 function isTensor(value: Input): value is TensorData {
-  return typeof value === 'object' && 'data' in value && 'shape' in value;
+  return (
+    typeof value === 'object' &&
+    value !== null && // callers without types
+    'data' in value &&
+    Array.isArray((value as TensorData).shape)
+  );
 }
 
 function arrayType(dtype: string): ArrayType {
@@ -97,7 +102,7 @@ function inferShape(info: TensorInfo, value: Exclude<Input, TensorData>): Tensor
   }
   if (typeof value === 'bigint') return { data: [value], shape: ones(info) };
   if (Array.isArray(value) && value.some(Array.isArray)) return flatten(info, value);
-  const data = value as ArrayLike<number>;
+  const data = listOf(info, value);
   const dims = info.shape;
   if (!dims) throw wrong(info, 'a shape must be given as { data, shape }');
   const unknown = dims.filter((dim) => typeof dim !== 'number').length;
@@ -117,39 +122,75 @@ function flatten(info: TensorInfo, value: readonly unknown[]): TensorData {
   for (let level: unknown = value; Array.isArray(level); level = level[0]) shape.push(level.length);
   const data: number[] = [];
   const visit = (level: unknown, depth: number): void => {
-    if (!Array.isArray(level)) {
-      data.push(Number(level));
-      return;
+    if (Array.isArray(level) ? level.length !== shape[depth] : depth !== shape.length) {
+      throw wrong(info, 'its lists are of different lengths or depths');
     }
-    if (level.length !== shape[depth]) throw wrong(info, 'its lists are of different lengths');
-    for (const item of level) visit(item, depth + 1);
+    if (!Array.isArray(level)) data.push(level as number);
+    else for (const item of level) visit(item, depth + 1);
   };
   visit(value, 0);
   return { data, shape };
 }
 
-const FLOATS = new Set(['f32', 'f64']);
+/** A typed array, or a list whose elements nothing is known of. */
+function listOf(info: TensorInfo, value: unknown): ArrayLike<number> {
+  const typed = ArrayBuffer.isView(value) && !(value instanceof DataView);
+  if (!typed && !Array.isArray(value)) {
+    throw wrong(info, `${kindOf(value)} is no array of numbers`);
+  }
+  return value as unknown as ArrayLike<number>;
+}
+
+function kindOf(value: unknown): string {
+  if (typeof value !== 'object' || value === null) return `${String(value)} (${typeof value})`;
+  return value.constructor?.name ?? 'an object';
+}
+
+const FLOATS = new Set(['f32', 'f64', 'f16']);
 const INTEGERS = new Set(['i64', 'i32', 'i16', 'i8', 'u64', 'u32', 'u16', 'u8', 'bool']);
 
-function convert(info: TensorInfo, data: TensorData['data']): TypedArray {
+function convert(info: TensorInfo, data: unknown): TypedArray {
   const type = arrayType(info.dtype);
-  if (data instanceof (type as unknown as new () => TypedArray)) return data;
-  const name = data.constructor.name;
-  if (info.dtype === 'f16') return convertHalf(info, data);
-  const isFloat = name.startsWith('Float');
-  if (FLOATS.has(info.dtype) && !name.startsWith('Big') && (isFloat || Array.isArray(data))) {
-    const out = new type(data.length);
-    (out as Float32Array).set(data as ArrayLike<number>);
+  const list = listOf(info, data);
+  const isInteger = INTEGERS.has(info.dtype);
+  if (list instanceof (type as unknown as new () => TypedArray)) {
+    return info.dtype === 'bool' ? convertIntegers(info, list, type) : list;
+  }
+  const numbers = Array.isArray(list) ? checkElements(info, list, isInteger) : list;
+  const kind = kindOf(list);
+  const isFloat = kind.startsWith('Float');
+  if (FLOATS.has(info.dtype) && (isFloat || Array.isArray(list))) {
+    if (info.dtype === 'f16') return convertHalf(info, numbers);
+    const out = new type(numbers.length);
+    (out as Float32Array).set(numbers);
     return out;
   }
-  if (INTEGERS.has(info.dtype) && !isFloat) return convertIntegers(info, data, type);
-  throw wrong(info, `${name} does not fit the dtype ${info.dtype}`);
+  if (isInteger && !isFloat) return convertIntegers(info, numbers, type);
+  throw wrong(info, `${kind} does not fit the dtype ${info.dtype}`);
+}
+
+/** The numbers of a plain list; booleans count as 0 and 1, integers may be bigints. */
+function checkElements(
+  info: TensorInfo,
+  list: readonly unknown[],
+  bigints: boolean,
+): ArrayLike<number> {
+  return list.map((value, k) => {
+    if (typeof value === 'number' || (bigints && typeof value === 'bigint')) return value as number;
+    if (typeof value === 'boolean') return Number(value);
+    throw wrong(info, `element ${k}, ${kindOf(value)}, is no number`);
+  });
 }
 
 /** Any integers, as long as none is changed by it. */
-function convertIntegers(info: TensorInfo, data: TensorData['data'], type: ArrayType): TypedArray {
+function convertIntegers(
+  info: TensorInfo,
+  data: ArrayLike<number | bigint>,
+  type: ArrayType,
+): TypedArray {
   const out = new type(data.length);
   const big = info.dtype === 'i64' || info.dtype === 'u64';
+  const isBool = info.dtype === 'bool';
   for (let k = 0; k < data.length; k++) {
     const value = data[k] as number | bigint;
     if (typeof value === 'number' && !Number.isInteger(value)) {
@@ -157,17 +198,18 @@ function convertIntegers(info: TensorInfo, data: TensorData['data'], type: Array
     }
     const exact = big ? BigInt(value) : Number(value);
     (out as { [index: number]: number | bigint })[k] = exact;
-    if (out[k] != exact)
+    if (out[k] != exact || (isBool && exact > 1)) {
       throw wrong(info, `element ${k} is ${value}, outside the range of ${info.dtype}`);
+    }
   }
   return out;
 }
 
 /** Float16Array where the browser has it; numbers are rounded; Uint16Array is taken as raw bits. */
-function convertHalf(info: TensorInfo, data: TensorData['data']): TypedArray {
+function convertHalf(info: TensorInfo, data: ArrayLike<number>): TypedArray {
   const Half = (globalThis as { Float16Array?: new (source: ArrayLike<number>) => TypedArray })
     .Float16Array;
   if (!Half) throw wrong(info, 'this browser has no Float16Array; give the bits as Uint16Array');
-  const half = data instanceof Half ? data : new Half(data as ArrayLike<number>);
+  const half = data instanceof Half ? data : new Half(data);
   return new Uint16Array(half.buffer as ArrayBuffer, half.byteOffset, half.length);
 }
