@@ -1,0 +1,133 @@
+import { describe, expect, it } from 'vitest';
+import { EdgeRelaxError } from '../src/errors.ts';
+import { parseManifest } from '../src/manifest.ts';
+import { HASH, sound } from './manifests.ts';
+
+const WHERE = 'https://host/model/manifest.json';
+
+function refusal(value: unknown): string {
+  try {
+    parseManifest(typeof value === 'string' ? value : JSON.stringify(value), WHERE);
+  } catch (error) {
+    expect(error).toBeInstanceOf(EdgeRelaxError);
+    expect((error as EdgeRelaxError).code).toBe('format');
+    expect((error as Error).message).toContain(WHERE);
+    return (error as Error).message;
+  }
+  throw new Error(`it was accepted: ${JSON.stringify(value)}`);
+}
+
+type Path = readonly (string | number)[];
+type Node = Record<string | number, unknown>;
+
+function pathsOf(value: unknown, path: Path = []): Path[] {
+  if (typeof value !== 'object' || value === null) return [path];
+  const inner = Object.entries(value).flatMap(([key, item]) =>
+    pathsOf(item, [...path, Array.isArray(value) ? Number(key) : key]),
+  );
+  return path.length ? [path, ...inner] : inner;
+}
+
+/** The sound manifest after a change at a path. */
+function damaged(path: Path, change: (parent: Node, key: string | number) => void): Node {
+  const whole = sound();
+  let parent: Node = whole;
+  for (const key of path.slice(0, -1)) parent = parent[key] as Node;
+  change(parent, path.at(-1) ?? '');
+  return whole;
+}
+
+const set = (path: Path, value: unknown): Node =>
+  damaged(path, (parent, key) => (parent[key] = value));
+
+it('reads a sound manifest', () => {
+  expect(parseManifest(JSON.stringify(sound()), WHERE)).toEqual(sound());
+});
+
+it('lets fields pass that it does not know', () => {
+  expect(parseManifest(JSON.stringify({ ...sound(), comment: 1 }), WHERE)).toBeTruthy();
+});
+
+describe('other files', () => {
+  it.each([
+    ['', 'not JSON'],
+    ['<!doctype html>', 'not JSON'],
+    [JSON.stringify(sound()).slice(0, -30), 'not JSON'],
+    ['null', 'not an edgerelax manifest'],
+    ['[]', 'not an edgerelax manifest'],
+    ['{}', 'not an edgerelax manifest'],
+    ['{"format": "onnx"}', 'not an edgerelax manifest'],
+  ])('refuses %j', (text, message) => {
+    expect(refusal(text)).toContain(message);
+  });
+});
+
+describe('versions', () => {
+  it.each([
+    [2, 'update edgerelax.js'],
+    [1e9, 'update edgerelax.js'],
+    [0, 'export the model again'],
+    ['1', 'export the model again'],
+    [null, 'export the model again'],
+    [undefined, 'export the model again'],
+  ])('refuses %s', (version, hint) => {
+    const message = refusal({ ...sound(), version });
+    expect(message).toContain('this loader reads 1');
+    expect(message).toContain(hint);
+  });
+});
+
+/** What the loader can do without: it reads neither. */
+const UNREAD = [/^source\.(kind|sha256)/, /^programs\.0\.memory\.(slabs|lower_bound|unplanned)/];
+/** What may be missing: entries of maps, and of lists where nothing counts them. */
+const ENTRY =
+  /^(symbols|needs\.limits|source\.metadata)\.\w+$|\.(shape|buffers|features)\.\d+$|^(functions|programs|cpu_kernels)\.\d+$|\.(inputs|outputs|gpu_kernels|weights_on_gpu)\.\d+$/;
+const VALUES = [null, -1, 1.5, 2 ** 60, 'x', '../x', [], {}, true, [null], { x: null }];
+
+describe('every field', () => {
+  const paths = pathsOf(sound()).filter((path) => !UNREAD.some((p) => p.test(path.join('.'))));
+
+  it.each(paths.map((path) => [path.join('.'), path] as const))('misses %s', (name, path) => {
+    const without = damaged(path, (parent, key) =>
+      Array.isArray(parent) ? parent.splice(Number(key), 1) : delete parent[key],
+    );
+    if (!ENTRY.test(name)) refusal(without);
+    else parseManifest(JSON.stringify(without), WHERE);
+  });
+
+  it.each(paths.map((path) => [path.join('.'), path] as const))('changes %s', (_, path) => {
+    let refused = 0;
+    for (const value of VALUES) {
+      try {
+        parseManifest(JSON.stringify(set(path, value)), WHERE);
+      } catch (error) {
+        expect((error as EdgeRelaxError).code, String(error)).toBe('format');
+        refused++;
+      }
+    }
+    expect(refused).toBeGreaterThanOrEqual(VALUES.length - 4);
+  });
+});
+
+describe('references', () => {
+  it.each<[Path, unknown, string]>([
+    [['vm'], '../vm.wasm', 'vm is no file name'],
+    [['vm'], '.hidden', 'vm is no file name'],
+    [['vm'], 'other.wasm', 'other.wasm is not listed under files'],
+    [['vm'], 'toString', 'toString is not listed under files'],
+    [['weights', 0, 'parts', 0, 'file'], 'constructor', 'weight w lies outside its file'],
+    [['files', '../evil'], { bytes: 1, sha256: HASH }, 'is no file name'],
+    [['files', 'http://evil/x'], { bytes: 1, sha256: HASH }, 'is no file name'],
+    [['files', 'vm.wasm', 'sha256'], 'AB'.repeat(32), 'files.vm.wasm.sha256 is no sha256'],
+    [['programs', 0, 'weights_on_gpu'], [0, 1], 'there is no weight 1'],
+    [['programs', 0, 'gpu_kernels', 0, 'end'], 101, 'kernel add lies outside its file'],
+    [['programs', 0, 'gpu_kernels', 0, 'start'], 101, 'kernel add lies outside its file'],
+    [['programs', 0, 'kernels'], null, 'kernel add lies outside its file'],
+    [['programs', 0, 'device'], 'tpu', 'programs[0].device is none of gpu, cpu'],
+    [['weights', 0, 'parts', 1, 'offset'], 81, 'weight w lies outside its file'],
+    [['weights', 0, 'bytes'], 17, 'do not add up to its 17 bytes'],
+    [['weights', 0, 'parts', 0, 'bytes'], 7, 'do not add up to its 16 bytes'],
+  ])('refuses %j = %j', (path, value, message) => {
+    expect(refusal(set(path, value))).toContain(message);
+  });
+});

@@ -1,0 +1,63 @@
+/** A small manifest with one of everything, for tests to damage. */
+
+export const HASH = 'ab'.repeat(32);
+
+export function sound(): Record<string, unknown> {
+  return {
+    format: 'edgerelax',
+    version: 1,
+    producer: 'a test',
+    source: { file: 'net.onnx', kind: 'onnx', sha256: HASH, metadata: { author: 'me' } },
+    symbols: { n: { lo: 1, hi: 64, multiple_of: 1 }, m: { lo: 0, hi: null, multiple_of: 4 } },
+    functions: [
+      {
+        name: 'main',
+        inputs: [{ name: 'x', dtype: 'f32', shape: ['n', 16] }],
+        outputs: [{ name: 'y', dtype: 'f32', shape: null }],
+      },
+    ],
+    programs: [
+      {
+        device: 'gpu',
+        program: 'program-gpu.bin',
+        kernels: 'kernels.wgsl',
+        gpu_kernels: [
+          {
+            name: 'add',
+            start: 0,
+            end: 100,
+            buffers: ['read', 'read_write'],
+            scalars: 1,
+            features: ['shader-f16'],
+          },
+        ],
+        weights_on_gpu: [0],
+        weights_on_cpu: [],
+        memory: { slabs: [], planned: null, lower_bound: 0, unplanned: 0 },
+      },
+    ],
+    cpu_kernels: ['add'],
+    cpu_kernels_file: 'kernels.wasm',
+    vm: 'vm.wasm',
+    weights: [
+      {
+        name: 'w',
+        dtype: 'f32',
+        shape: [4],
+        bytes: 16,
+        parts: [
+          { file: 'weights.safetensors', offset: 64, bytes: 8 },
+          { file: 'weights.safetensors', offset: 80, bytes: 8 },
+        ],
+      },
+    ],
+    needs: { features: [], limits: { maxBufferSize: 1 } },
+    files: {
+      'vm.wasm': { bytes: 10, sha256: HASH },
+      'kernels.wasm': { bytes: 10, sha256: HASH },
+      'kernels.wgsl': { bytes: 100, sha256: HASH },
+      'program-gpu.bin': { bytes: 10, sha256: HASH },
+      'weights.safetensors': { bytes: 88, sha256: HASH },
+    },
+  };
+}
