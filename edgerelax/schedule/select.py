@@ -17,10 +17,11 @@ from edgerelax.schedule.strategies.fallback import FALLBACK
 from edgerelax.schedule.strategies.gemm import GEMM
 from edgerelax.schedule.strategies.map import MAP
 from edgerelax.schedule.strategies.row_reduce import ROW_REDUCE
+from edgerelax.schedule.strategies.template import TEMPLATE
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.widen import widen_subword_outputs
 
-STRATEGIES: tuple[Strategy[Any], ...] = (MAP, GEMM, ROW_REDUCE, FALLBACK)
+STRATEGIES: tuple[Strategy[Any], ...] = (TEMPLATE, MAP, GEMM, ROW_REDUCE, FALLBACK)
 
 
 def schedule(func: LoopFunc, target: Target) -> Schedule:
@@ -33,9 +34,10 @@ def schedule(func: LoopFunc, target: Target) -> Schedule:
     kernels: list[Kernel] = []
     for unit in partition(prepared, target):
         name, emitted, why = choose(unit, target)
-        kernels.extend(emitted.kernels)
+        at_work = [k for k in emitted.kernels if k.grid.as_int() != 0]
+        kernels.extend(at_work)
         temps.update((b.name, b) for b in emitted.temps)
-        chosen.extend(name for _ in emitted.kernels)
+        chosen.extend(name for _ in at_work)
         reasons.extend(f"{unit.name}: {reason}" for reason in why)
     used = {p.buffer.name for k in kernels for p in k.buffers}
     kept = tuple(b for n, b in temps.items() if n in used and n not in outer)

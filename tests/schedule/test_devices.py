@@ -15,6 +15,7 @@ from tests.schedule.test_conv import CASES, conv
 from tests.schedule.test_gemm import K, M, N, matmul
 from tests.schedule.test_reduce import buf, reduction
 from tests.schedule.test_rows import layer_norm, softmax
+from tests.schedule.test_templates import recurrence, template
 
 
 def biased(lead: Any, i: Any, j: Any, y: Any) -> Any:
@@ -51,6 +52,31 @@ def cases() -> dict[str, tuple[LoopFunc, dict[str, int]]]:
         "layer norm": (layer_norm(N, (12,), keep_sum=True), {"n": 5}),
         "matmul": (matmul(M, N, K, epilogue=biased), {"m": 5, "n": 7, "k": 9}),
         "matmul aligned": (matmul(M, 36, 8, tb=True), {"m": 34}),
+        "lstm": (
+            recurrence("lstm", 8, ("forward", "reverse"), ("h", "c", "lengths")),
+            {"t": 3, "b": 2},
+        ),
+        "gru": (recurrence("gru", 5), {"t": 3, "b": 2}),
+        "topk": (
+            template(
+                "topk",
+                [buf("x", F32, 2, N)],
+                [buf("v", F32, 2, 5), buf("i", I64, 2, 5)],
+                k=5,
+                largest=True,
+                sorted=True,
+            ),
+            {"n": 40},
+        ),
+        "nonzero": (
+            template(
+                "nonzero",
+                [buf("x", BOOL, 3, N)],
+                [buf("p", I64, 2, 900), buf("c", I64, 1)],
+                capacity=900,
+            ),
+            {"n": 300},
+        ),
         "conv": (conv(1, 4, 7, 9, **CASES["3x3"]), {}),
         "depthwise": (conv(1, 4, 8, 8, **CASES["depthwise"]), {}),
     }
