@@ -1,11 +1,9 @@
 """Running one kernel on each host: the interpreter, wgpu (naga) and wasmtime.
 
-Every runner takes the kernel, its arrays by buffer name, its scalars and its grid, leaves the arrays
-alone, and gives a dict of all arrays as they are afterwards, in the buffers' dtypes.
+Every runner takes the kernel, its arrays by buffer name, its scalars and its grid, leaves the
+arrays alone, and gives a dict of all arrays as they are afterwards, in the buffers' dtypes.
 """
 
-import ctypes
-import ctypes.util
 import math
 import struct
 from collections.abc import Mapping
@@ -15,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgerelax.codegen.wasm import build_wasm
 from edgerelax.codegen.wgsl import print_wgsl
+from edgerelax.hosts.vm import Vm, compile_kernels
 from edgerelax.ir.dtypes import DType
 from edgerelax.ir.kernel import Kernel
 from edgerelax.ir.kernel_interp import run_kernel
@@ -135,4 +135,34 @@ def run_wgpu(
             bytes(device.queue.read_buffer(b)), np.asarray(arrays[p.buffer.name]), p.buffer.dtype
         )
         for p, b in zip(kernel.buffers, buffers, strict=True)
+    }
+
+
+# CPU
+
+
+def run_wasm(
+    kernel: Kernel,
+    arrays: Mapping[str, np.ndarray],
+    scalars: Mapping[str, int],
+    grid: int,
+    *,
+    relaxed: bool = False,
+    split: int | None = None,
+) -> Arrays:
+    """In ranges of `split` iterations, in the memory of a VM, whose libm the kernel uses."""
+    vm = Vm()
+    slot = vm.instantiate_kernels(compile_kernels(build_wasm([kernel], relaxed)), 1)
+    given = [np.ascontiguousarray(arrays[p.buffer.name]) for p in kernel.buffers]
+    places = [vm.copy_in(a.reshape(-1).view(np.uint8)) for a in given]
+    values = [*places, grid, *(scalars[name] for name, _ in kernel.scalars)]
+    args = vm.copy_in(struct.pack(f"<{len(values)}i", *values))
+    function = vm._table.get(vm._store, slot)
+    step = split or max(grid, 1)
+    for begin in range(0, grid, step):
+        function(vm._store, args, begin, min(begin + step, grid))
+    memory = vm.bytes()
+    return {
+        p.buffer.name: memory[at : at + a.nbytes].copy().view(a.dtype).reshape(a.shape)
+        for p, a, at in zip(kernel.buffers, given, places, strict=True)
     }

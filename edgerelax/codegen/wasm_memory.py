@@ -1,0 +1,90 @@
+"""Loads and stores of CPU kernels: elements lie as in numpy, so that 4-bit ones take a byte.
+
+Constant parts of an index become the offset of the instruction. What remains of the address must
+not be negative, which holds for offsets below 1 KiB because no tensor lies below that address.
+"""
+
+from edgerelax.codegen.wasm_text import scalar_type, value_type
+from edgerelax.ir.dtypes import I32, DType
+from edgerelax.ir.kernel import KConst, KExpr, KOp
+
+_MAX_OFFSET = 1024
+
+
+def split_offset(index: KExpr, size: int) -> tuple[KExpr, int]:
+    """An index as a rest and a constant number of bytes."""
+    if isinstance(index, KConst) and int(index.value) >= 0:
+        return KConst(I32, 1, 0), int(index.value) * size
+    if isinstance(index, KOp) and index.fn == "add":
+        rest, constant = index.args
+        if isinstance(constant, KConst) and 0 <= int(constant.value) * size < _MAX_OFFSET:
+            return rest, int(constant.value) * size
+    return index, 0
+
+
+def load(address: str, dtype: DType, lanes: int) -> str:
+    """The value at an address (with its offset)."""
+    if lanes == 4:
+        return _load_vector(address, dtype)
+    kind = scalar_type(dtype)
+    if dtype.bits >= 32:
+        return f"({kind}.load {address})"
+    width = 16 if dtype.bits == 16 else 8
+    sign = "s" if dtype.kind == "int" else "u"
+    bits = f"(i32.load{width}_{sign} {address})"
+    if dtype.is_float:
+        return f"(f32x4.extract_lane 0 {_decode(f'(i32x4.splat {bits})', dtype)})"
+    return bits
+
+
+def _load_vector(address: str, dtype: DType) -> str:
+    value_type(dtype, 4)
+    if dtype.bits == 32:
+        return f"(v128.load {address})"
+    sign = "s" if dtype.kind == "int" else "u"
+    if dtype.bits == 16:
+        halves = f"(v128.load64_zero {address})"
+    else:
+        halves = f"(i16x8.extend_low_i8x16_{sign} (v128.load32_zero {address}))"
+    bits = f"(i32x4.extend_low_i16x8_{sign} {halves})"
+    if dtype.is_float:
+        return _decode(bits, dtype)
+    return f"(i32x4.neg {bits})" if dtype.kind == "bool" else bits
+
+
+def _decode(bits: str, dtype: DType) -> str:
+    return f"(call $er_decode_{dtype.name}_v4 {bits})"
+
+
+def store(address: str, value: str, dtype: DType, lanes: int) -> str:
+    """The instruction that stores a value."""
+    if lanes == 4:
+        return _store_vector(address, value, dtype)
+    if dtype.bits >= 32:
+        return f"({scalar_type(dtype)}.store {address} {value})"
+    width = 16 if dtype.bits == 16 else 8
+    if dtype.is_float:
+        value = f"(i32x4.extract_lane 0 {_encode(f'(f32x4.splat {value})', dtype)})"
+    return f"(i32.store{width} {address} {value})"
+
+
+def _store_vector(address: str, value: str, dtype: DType) -> str:
+    value_type(dtype, 4)
+    if dtype.bits == 32:
+        return f"(v128.store {address} {value})"
+    if dtype.is_float:
+        value = _encode(value, dtype)
+    elif dtype.kind == "bool":
+        value = f"(i32x4.neg {value})"
+    sign = "s" if dtype.kind == "int" else "u"
+    halves = f"(i16x8.narrow_i32x4_{sign} {value} {_ZERO})"
+    if dtype.bits == 16:
+        return f"(v128.store64_lane {address} 0 {halves})"
+    return f"(v128.store32_lane {address} 0 (i8x16.narrow_i16x8_{sign} {halves} {_ZERO}))"
+
+
+_ZERO = "(v128.const i32x4 0 0 0 0)"
+
+
+def _encode(value: str, dtype: DType) -> str:
+    return f"(call $er_encode_{dtype.name}_v4 {value})"
