@@ -100,7 +100,7 @@ def _lower_range(site: CallSite) -> LoopFunc:
 
 
 def _reference_range(start: int, limit: int, delta: int, dtype: DType) -> Array:
-    return np.arange(start, limit, delta, dtype.numpy)
+    return np.arange(start, limit, delta).astype(dtype.numpy)
 
 
 def _infer_float_range(site: CallSite) -> Annotation:
@@ -116,7 +116,7 @@ def _lower_float_range(site: CallSite) -> LoopFunc:
 
 def _reference_float_range(start: Array, delta: Array, count: int) -> Array:
     steps = np.arange(count).astype(start.dtype)
-    return (start.reshape(()) + steps * delta.reshape(())).astype(start.dtype)
+    return np.asarray(start.reshape(()) + steps * delta.reshape(()), start.dtype)
 
 
 # eye
@@ -133,7 +133,7 @@ def _lower_eye(site: CallSite) -> LoopFunc:
 
 
 def _reference_eye(rows: int, columns: int, k: int, dtype: DType) -> Array:
-    return np.eye(rows, columns, k, dtype.numpy)
+    return np.asarray(np.eye(rows, columns, k, dtype.numpy))
 
 
 OPERATORS = (
@@ -187,8 +187,8 @@ OPERATORS = (
         _lower_float_range,
         attrs={"count": 0},
         samples=(
-            Sample((np.float32(1.5).reshape(()), np.float32(-0.25).reshape(())), {"count": 6}),
-            Sample((np.float64(0).reshape(()), np.float64(1).reshape(())), {"count": 0}),
+            Sample((np.array(1.5, np.float32), np.array(-0.25, np.float32)), {"count": 6}),
+            Sample((np.array(0.0), np.array(1.0)), {"count": 0}),
         ),
     ),
     Operator(

@@ -133,7 +133,7 @@ def _lower_gather_elements(site: CallSite) -> LoopFunc:
 
 
 def _reference_gather_elements(data: Array, indices: Array, axis: int) -> Array:
-    at = list(np.indices(indices.shape, sparse=True))
+    at: list[Array] = list(np.indices(indices.shape, sparse=True))
     at[axis] = clamped_indices(indices, data.shape[axis])
     return np.asarray(data[tuple(at)]).copy()
 
@@ -237,7 +237,7 @@ def _reference_one_hot(indices: Array, values: Array, depth: int, axis: int) -> 
     shape = [1] * counted.ndim
     shape[axis] = depth
     hot = counted == np.arange(depth).reshape(shape)
-    return np.where(hot, values[1], values[0])
+    return np.asarray(np.where(hot, values[1], values[0]))
 
 
 def _ints(*values: object, dtype: type = np.int64) -> Array:

@@ -38,6 +38,10 @@ from edgerelax.sym import select as choose
 # coordinates
 
 
+WHOLE = (Fraction(0), Fraction(1))
+"""The region of interest that is all of an axis."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Axis:
     """One resized axis: sizes, scale = up / down, and its part of the region of interest."""
@@ -52,7 +56,7 @@ class _Axis:
     @property
     def is_identity(self) -> bool:
         unscaled = prove_eq(self.up, self.down) is True and prove_eq(self.dim, self.size) is True
-        return unscaled and self.roi == (0, 1)
+        return unscaled and self.roi == WHOLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,8 @@ def _coordinate(mode: str, ax: _Axis, at: Expr) -> _Ratio:
             return _choose(is_one, one, half_pixel)
         case "half_pixel_symmetric":
             return _Ratio(half_pixel.above + stretched - ax.size * down, half_pixel.below)
+        case "tf_half_pixel_for_nn":
+            return _Ratio((2 * at + 1) * down, 2 * up)
         case "asymmetric":
             return _Ratio(at * down, up)
         case "align_corners":
@@ -201,7 +207,7 @@ def _axes(site: CallSite, dims: Dims) -> list[_Axis]:
             site, f"{len(axes)} axes, but {' and '.join(str(len(c)) for c in columns)} sizes"
         )
     roi = attrs["roi"]
-    regions = [(Fraction(0), Fraction(1))] * len(axes)
+    regions = [WHOLE] * len(axes)
     if roi is not None and attrs["coordinates"] == "tf_crop_and_resize":
         edges = [_edge(r) for r in roi]
         regions = list(zip(edges[: len(axes)], edges[len(axes) :], strict=True))
@@ -325,7 +331,9 @@ def _antialias_stages(
         element = source[_at(exprs(points), ax.index, _clamp(position, ax.dim))]
         value: Scalar = Acc(work) / sums[points[ax.index]]
         if last:
-            found = {a.index: _coordinate(rule.coordinates, a, points[a.index]) for a in axes}
+            found = {
+                a.index: _coordinate(rule.coordinates, a, as_expr(points[a.index])) for a in axes
+            }
             value = _or_extrapolated(rule, axes, found, _narrowed(value, out.dtype))
         body = cast(element, work) * weight
         stages.append(Stage(target, points, body, (tap,), "sum", epilogue=value))
@@ -403,7 +411,7 @@ def _resampled(rule: _Rule, x: Array, ax: _Axis, spots: Sequence[Fraction]) -> A
 
 def _kernel(rule: _Rule, distance: Array) -> Array:
     if rule.mode == "linear":
-        return np.maximum(0, 1 - distance)
+        return np.asarray(np.maximum(0, 1 - distance))
     a, d = rule.cubic_a, distance
     near = (a + 2) * d**3 - (a + 3) * d**2 + 1
     far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a

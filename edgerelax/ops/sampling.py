@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +38,8 @@ from edgerelax.ops.maps import (
 from edgerelax.sym import Expr, Opaque, as_expr, maximum, minimum
 
 CUBIC_A = -0.75
+REACH = 4
+"""So far outside the image no tap of any kernel touches it."""
 
 # grid_sample
 
@@ -68,7 +71,7 @@ def _lower_grid_sample(site: CallSite) -> LoopFunc:
         return _padded(found, dim, padding, corners)
 
     def body(at: Dims) -> Scalar:
-        taps = [_taps(mode, coordinate(at, k)) for k in range(spatial)]
+        taps = [_taps(mode, coordinate(at, k), x.dims[2 + k]) for k in range(spatial)]
 
         def along(k: int, index: Dims) -> Scalar:
             if k == spatial:
@@ -93,26 +96,25 @@ def _denormalized(raw: Scalar, dim: Scalar, corners: bool) -> Scalar:
 
 
 def _padded(x: Scalar, dim: Scalar, padding: str, corners: bool) -> Scalar:
-    """The coordinate brought inside the image, where the padding does that."""
+    """A coordinate outside the image brought inside, where the padding does that."""
     if padding == "zeros":
         return x
-    if padding == "border":
-        return op("max", op("min", x, dim - 1), 0)
     low = constant(0 if corners else -0.5, x.dtype)
     high = dim - (1 if corners else 0.5)
+    inside = op("and", op("ge", x, low), op("le", x, high))
+    if padding == "border":
+        return select(inside, x, op("max", op("min", x, dim - 1), 0))
     span = high - low
     phase = op("mod", x - low, op("max", span * 2, 1e-6))
-    folded = low + (span - op("abs", phase - span))
-    inside = op("and", op("ge", x, low), op("le", x, high))
-    return select(inside, x, folded)
+    return select(inside, x, low + (span - op("abs", phase - span)))
 
 
-def _taps(mode: str, x: Scalar) -> list[tuple[Expr, Scalar | None]]:
+def _taps(mode: str, x: Scalar, dim: Expr) -> list[tuple[Expr, Scalar | None]]:
     """Pixels around a coordinate and their weights."""
     if mode == "nearest":
-        return [(_position(x), None)]
+        return [(_position(x, dim), None)]
     below = op("floor", x)
-    first, t = _position(below), x - below
+    first, t = _position(below, dim), x - below
     if mode == "linear":
         return [(first, 1 - t), (first + 1, t)]
     weights = (
@@ -122,8 +124,10 @@ def _taps(mode: str, x: Scalar) -> list[tuple[Expr, Scalar | None]]:
     return [(first + (k - 1), w) for k, w in enumerate(weights)]
 
 
-def _position(x: Scalar) -> Expr:
-    return as_expr(Opaque(cast(x, I64)))
+def _position(x: Scalar, dim: Expr) -> Expr:
+    """A whole float as an index, kept within reach of the image so that it fits one."""
+    held = op("max", op("min", x, _number(dim, x.dtype) + REACH), -REACH)
+    return as_expr(Opaque(cast(held, I64), -REACH, dim + REACH))
 
 
 def _pixel(
@@ -150,16 +154,16 @@ def _reference_grid_sample(
     taps = []
     for k in range(spatial):
         dim = x.shape[2 + k]
-        raw = points[..., spatial - 1 - k].astype(work)
+        raw: Array = points[..., spatial - 1 - k].astype(work)
         spot = (raw + 1) / 2 * (dim - 1) if align_corners else ((raw + 1) * dim - 1) / 2
         taps.append(_reference_taps(spot, dim, mode, padding, align_corners))
     shape = (x.shape[0], *points.shape[1:-1])
     total = np.zeros((x.shape[0], x.shape[1], *shape[1:]), work)
     batch = np.arange(x.shape[0]).reshape(-1, *[1] * (len(shape) - 1))
     for combination in product(*taps):
-        index = tuple(i for i, _ in combination)
+        index: tuple[Any, ...] = (batch, slice(None), *(i for i, _ in combination))
         weight = reduce(np.multiply, [w for _, w in combination])
-        picked = np.moveaxis(x[(batch, slice(None), *index)], -1, 1)
+        picked = np.moveaxis(x[index], -1, 1)
         total += picked * np.expand_dims(weight, 1)
     return total.astype(x.dtype)
 
@@ -170,13 +174,12 @@ def _reference_taps(
     low, high = (0.0, dim - 1.0) if corners else (-0.5, dim - 0.5)
     if mode == "nearest":
         spot = np.rint(spot)
-    if padding == "border":
-        spot = np.clip(spot, 0, dim - 1)
-    elif padding == "reflection":
+    if padding != "zeros":
         span = high - low
         phase = np.mod(spot - low, max(2 * span, 1e-6))
         folded = low + span - np.abs(phase - span)
-        spot = np.where((spot >= low) & (spot <= high), spot, folded).astype(spot.dtype)
+        brought = np.clip(spot, 0, dim - 1) if padding == "border" else folded
+        spot = np.where((spot >= low) & (spot <= high), spot, brought).astype(spot.dtype)
     below = np.floor(spot)
     t = spot - below
     first = below.astype(np.int64)
@@ -259,13 +262,13 @@ def _lower_roi_align(site: CallSite) -> LoopFunc:
 
 def _roi_spot(site: CallSite, ends: Sequence[Scalar], bins: Expr, at: Expr, step: Expr) -> Scalar:
     """The coordinate of one sample along one side of a region."""
-    half, scale = site.attrs["half_pixel"], site.attrs["scale"]
+    half, scale = bool(site.attrs["half_pixel"]), float(site.attrs["scale"])
     start, end = (e * scale - (0.5 if half else 0.0) for e in ends)
     length = end - start
     if not half:
         length = op("max", length, 1)
     bin_size = length / _number(bins, start.dtype)
-    offset = (_number(step, start.dtype) + 0.5) * bin_size / site.attrs["samples"]
+    offset = (_number(step, start.dtype) + 0.5) * bin_size / int(site.attrs["samples"])
     return start + _number(at, start.dtype) * bin_size + offset
 
 
@@ -280,7 +283,7 @@ def _roi_taps(spot: Scalar, dim: Expr) -> tuple[list[tuple[Expr, Scalar]], Scala
     held = op("min", op("max", spot, 0), size - 1)
     below = op("floor", held)
     t = held - below
-    first = maximum(0, minimum(_position(below), dim - 1))
+    first = maximum(0, minimum(_position(below, dim), dim - 1))
     return [(first, 1 - t), (minimum(first + 1, dim - 1), t)], inside
 
 
@@ -296,32 +299,32 @@ def _reference_roi_align(
     mode: str,
 ) -> Array:
     work = np.float64 if x.dtype == np.float64 else np.float32
+    corners: Any = rois.astype(work)
+    corners = corners * work(scale) - work(0.5 * half_pixel)
     sides = []
     for k, bins in ((0, height), (1, width)):
-        start = rois[:, 1 - k].astype(work) * scale - 0.5 * half_pixel
-        length = rois[:, 3 - k].astype(work) * scale - 0.5 * half_pixel - start
-        length = (length if half_pixel else np.maximum(length, 1)) / bins
-        offsets = np.arange(bins).repeat(samples) + np.tile(
-            (np.arange(samples) + 0.5) / samples, bins
-        )
-        spots = start[:, None] + offsets * length[:, None]
-        dim = x.shape[2 + k]
-        held = np.clip(spots, 0, dim - 1)
-        first = np.floor(held).astype(int)
-        t = (held - first) * 1.0
-        inside = (spots >= -1) & (spots <= dim)
-        sides.append(((first, 1 - t), (np.minimum(first + 1, dim - 1), t), inside))
-    found = []
+        start, length = corners[:, 1 - k, None], (corners[:, 3 - k] - corners[:, 1 - k])[:, None]
+        length = length if half_pixel else np.maximum(length, 1)
+        parts = (np.arange(bins * samples) + 0.5) / (bins * samples)
+        sides.append(_reference_roi_side(start + parts * length, x.shape[2 + k]))
     images = clamped_indices(batches, x.shape[0])[:, None, None]
-    for row, high in sides[0][:2]:
-        for column, wide in sides[1][:2]:
-            picked = x[images, :, row[:, :, None], column[:, None, :]]
-            weights = (high * sides[0][2])[:, :, None] * (wide * sides[1][2])[:, None, :]
-            found.append(np.moveaxis(picked * weights[..., None], -1, 1))
-    combined = np.sum(found, 0) if mode == "avg" else np.max(found, 0)
-    cells = combined.reshape(len(rois), x.shape[1], height, samples, width, samples)
+    found = []
+    for (row, high), (column, wide) in product(*sides):
+        picked = x[images, :, row[:, :, None], column[:, None, :]]
+        weights = high[:, :, None] * wide[:, None, :]
+        found.append(np.moveaxis(picked * weights[..., None], -1, 1))
+    terms: Array = np.sum(found, 0) if mode == "avg" else np.max(found, 0)
+    cells = terms.reshape(len(rois), x.shape[1], height, samples, width, samples)
     pooled = cells.mean((3, 5)) if mode == "avg" else cells.max((3, 5))
-    return pooled.astype(x.dtype)
+    return np.asarray(pooled, x.dtype)
+
+
+def _reference_roi_side(spots: Array, dim: int) -> list[tuple[Array, Array]]:
+    """Pixels along one side and their weights, 0 for samples too far outside."""
+    held = np.clip(spots, 0, dim - 1)
+    first = np.floor(held).astype(np.int64)
+    t, inside = held - first, (spots >= -1) & (spots <= dim)
+    return [(first, (1 - t) * inside), (np.minimum(first + 1, dim - 1), t * inside)]
 
 
 _POINTS = (normal(2, 3, 5, 2) * 0.9).astype(np.float32)

@@ -3,7 +3,7 @@
 `slice_bounds` and `center_crop_pads` resolve ONNX's parameters for importers. Flip is a slice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -244,6 +244,9 @@ def _place(mode: str, at: Expr, dim: Expr, before: Expr, after: Expr) -> Expr:
     return cropped + found
 
 
+_numpy_pad: Callable[..., Array] = np.pad
+
+
 def _reference_pad(
     x: Array,
     value: Array | None = None,
@@ -259,9 +262,9 @@ def _reference_pad(
         width[axis] = (max(0, before), max(0, after))
         x = np.take(x, np.arange(max(0, -before), x.shape[axis] - max(0, -after)), axis)
     if mode != "constant":
-        return np.pad(x, width, mode=mode)
+        return _numpy_pad(x, width, mode=mode)
     fill = np.zeros((), x.dtype) if value is None else value.reshape(())
-    return np.pad(x, width, constant_values=fill)
+    return _numpy_pad(x, width, constant_values=fill)
 
 
 # tile
