@@ -1,0 +1,1 @@
+"""Interim printer of WebAssembly."""
