@@ -230,9 +230,9 @@ class _StagePrinter:
                 return f"{then} if {cond} else {other}", 1
             case Acc():
                 return self._acc(node), _CLOSED
-            case Op(fn="not"):
+            case Op(fn="not") if len(args) == 1:
                 return f"not {_wrap(args[0], _CLOSED)}", 2
-            case Op(fn=fn) if fn in INFIX:
+            case Op(fn=fn) if fn in INFIX and len(args) == 2:
                 level = _LEVEL.get(INFIX[fn], 2)
                 left, right = _wrap(args[0], max(level, 3)), _wrap(args[1], level + 1)
                 return f"{left} {INFIX[fn]} {right}", level
