@@ -64,13 +64,13 @@ def _shr(a: Array, b: Array) -> Array:
 
 
 def _pow(a: Array, b: Array) -> Array:
-    """Floats as IEEE pow; integers wrap, and a negative exponent gives 0 except for bases 1 and -1."""
+    """Floats as IEEE pow; integers wrap, a negative exponent gives 0 but for bases 1 and -1."""
     if not np.issubdtype(a.dtype, np.integer):
         return np.power(a, b)
     negative = b < 0
     power = np.power(a, np.where(negative, b.dtype.type(0), b))
     inverse = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))
-    return np.where(negative, inverse, power).astype(a.dtype)
+    return np.where(negative, inverse.astype(a.dtype), power)
 
 
 _ERF = np.frompyfunc(math.erf, 1, 1)
