@@ -12,6 +12,7 @@ import wasmtime
 from edgerelax.codegen import wasm_memory
 from edgerelax.codegen.expand import expand
 from edgerelax.codegen.wasm_functions import Functions
+from edgerelax.codegen.wasm_memory import Address
 from edgerelax.codegen.wasm_prelude import prelude_for
 from edgerelax.codegen.wasm_text import Frame, constant, shape, value_type
 from edgerelax.ir.diagnostics import UnsupportedError
@@ -194,18 +195,16 @@ class _Printer:
 
     # Expressions
 
-    def address(self, buffer: str, index: KExpr) -> str:
-        """An offset and the code of an address."""
+    def address(self, buffer: str, index: KExpr) -> Address:
         size = self.buffers[buffer].dtype.bytes
         rest, offset = wasm_memory.split_offset(index, size)
         pointer = f"(local.get {self.frame.local(f'b_{buffer}', 'i32')})"
-        prefix = f"offset={offset} " if offset else ""
         if isinstance(rest, KConst):
-            return f"{prefix}{pointer}"
+            return Address(pointer, offset)
         code = self.expr(rest)
         if size > 1:
             code = f"(i32.shl {code} (i32.const {size.bit_length() - 1}))"
-        return f"{prefix}(i32.add {pointer} {code})"
+        return Address(f"(i32.add {pointer} {code})", offset)
 
     def expr(self, expr: KExpr) -> str:
         match expr:
@@ -255,7 +254,8 @@ class _Printer:
         if len(vec.parts) == 1:
             (part,) = vec.parts
             if isinstance(part, KLoad) and part.dtype.bits == 32:
-                return f"(v128.load32_splat {self.address(part.buffer, part.index)})"
+                place = self.address(part.buffer, part.index)
+                return f"(v128.load32_splat {place.operands()})"
         lanes = [self.lane(p) for p in vec.parts]
         code = f"({shape(vec.dtype)}.splat {lanes[0]})"
         for k, lane in enumerate(lanes[1:], start=1):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from edgerelax.codegen.wasm_text import Frame, constant, scalar_type, shape, value_type
 from edgerelax.ir.diagnostics import UnsupportedError
-from edgerelax.ir.dtypes import F32, F64, I32, DType
+from edgerelax.ir.dtypes import F16, F32, F64, I32, DType
 from edgerelax.ir.kernel import KConst, KExpr, KVar
 
 _FLOAT_NATIVE = {
@@ -24,7 +24,7 @@ _VECTOR_MATH = frozenset(("exp", "log", "tanh", "erf", "sigmoid", "sign"))
 _LIBRARY = frozenset(
     (
         "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh",
-        "acosh", "atanh", "pow", "fmod",
+        "atanh", "pow", "fmod",
     )
 )  # fmt: skip
 _LIBRARY_F64 = _LIBRARY | {"exp", "log", "tanh", "erf"}
@@ -89,14 +89,14 @@ class Functions:
             return self._f64(fn, both)
         if fn in _VECTOR_MATH:
             return self.one_lane(f"er_{fn}_v4", args, lanes)
-        if fn == "mod":
-            return self.by_lane("er_mod_f32", args, F32, F32, lanes)
+        if fn in ("mod", "acosh"):
+            return self.by_lane(f"er_{fn}_f32", args, F32, F32, lanes)
         if fn in _LIBRARY:
             return self.by_lane(f"er_{fn}f", args, F32, F32, lanes)
         raise UnsupportedError(f"{fn} of {dtype} in a CPU kernel")
 
     def _f64(self, fn: str, args: str) -> str:
-        if fn in ("sign", "sigmoid", "mod"):
+        if fn in ("sign", "sigmoid", "mod", "acosh"):
             return f"(call $er_{fn}_f64 {args})"
         if fn in _LIBRARY_F64:
             return f"(call $er_{fn} {args})"
@@ -316,7 +316,8 @@ class Functions:
         if target == F32:
             return f"(f32.demote_f64 {code})" if source == F64 else code
         if source == F64:
-            code = f"(call $er_demote_odd {code})"
+            # numpy rounds once on the way to f16, ml_dtypes twice on the way to the others
+            code = f"(call $er_demote_odd {code})" if target == F16 else f"(f32.demote_f64 {code})"
         return self.round_to(code, target, lanes)
 
     def _saturate(self, code: str, source: DType, target: DType, lanes: int) -> str:

@@ -4,11 +4,26 @@ Constant parts of an index become the offset of the instruction. What remains of
 not be negative, which holds for offsets below 1 KiB because no tensor lies below that address.
 """
 
+from dataclasses import dataclass
+
 from edgerelax.codegen.wasm_text import scalar_type, value_type
 from edgerelax.ir.dtypes import I32, DType
 from edgerelax.ir.kernel import KConst, KExpr, KOp
 
 _MAX_OFFSET = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The code of an address, and a constant to add to it."""
+
+    code: str
+    offset: int = 0
+
+    def operands(self, lane: str = "") -> str:
+        """What follows the name of the instruction, with its lane if it has one."""
+        offset = f"offset={self.offset} " if self.offset else ""
+        return f"{offset}{lane}{self.code}"
 
 
 def split_offset(index: KExpr, size: int) -> tuple[KExpr, int]:
@@ -22,30 +37,30 @@ def split_offset(index: KExpr, size: int) -> tuple[KExpr, int]:
     return index, 0
 
 
-def load(address: str, dtype: DType, lanes: int) -> str:
-    """The value at an address (with its offset)."""
+def load(address: Address, dtype: DType, lanes: int) -> str:
+    """The value at an address."""
     if lanes == 4:
         return _load_vector(address, dtype)
     kind = scalar_type(dtype)
     if dtype.bits >= 32:
-        return f"({kind}.load {address})"
+        return f"({kind}.load {address.operands()})"
     width = 16 if dtype.bits == 16 else 8
     sign = "s" if dtype.kind == "int" else "u"
-    bits = f"(i32.load{width}_{sign} {address})"
+    bits = f"(i32.load{width}_{sign} {address.operands()})"
     if dtype.is_float:
         return f"(f32x4.extract_lane 0 {_decode(f'(i32x4.splat {bits})', dtype)})"
     return bits
 
 
-def _load_vector(address: str, dtype: DType) -> str:
+def _load_vector(address: Address, dtype: DType) -> str:
     value_type(dtype, 4)
     if dtype.bits == 32:
-        return f"(v128.load {address})"
+        return f"(v128.load {address.operands()})"
     sign = "s" if dtype.kind == "int" else "u"
     if dtype.bits == 16:
-        halves = f"(v128.load64_zero {address})"
+        halves = f"(v128.load64_zero {address.operands()})"
     else:
-        halves = f"(i16x8.extend_low_i8x16_{sign} (v128.load32_zero {address}))"
+        halves = f"(i16x8.extend_low_i8x16_{sign} (v128.load32_zero {address.operands()}))"
     bits = f"(i32x4.extend_low_i16x8_{sign} {halves})"
     if dtype.is_float:
         return _decode(bits, dtype)
@@ -56,22 +71,22 @@ def _decode(bits: str, dtype: DType) -> str:
     return f"(call $er_decode_{dtype.name}_v4 {bits})"
 
 
-def store(address: str, value: str, dtype: DType, lanes: int) -> str:
+def store(address: Address, value: str, dtype: DType, lanes: int) -> str:
     """The instruction that stores a value."""
     if lanes == 4:
         return _store_vector(address, value, dtype)
     if dtype.bits >= 32:
-        return f"({scalar_type(dtype)}.store {address} {value})"
+        return f"({scalar_type(dtype)}.store {address.operands()} {value})"
     width = 16 if dtype.bits == 16 else 8
     if dtype.is_float:
         value = f"(i32x4.extract_lane 0 {_encode(f'(f32x4.splat {value})', dtype)})"
-    return f"(i32.store{width} {address} {value})"
+    return f"(i32.store{width} {address.operands()} {value})"
 
 
-def _store_vector(address: str, value: str, dtype: DType) -> str:
+def _store_vector(address: Address, value: str, dtype: DType) -> str:
     value_type(dtype, 4)
     if dtype.bits == 32:
-        return f"(v128.store {address} {value})"
+        return f"(v128.store {address.operands()} {value})"
     if dtype.is_float:
         value = _encode(value, dtype)
     elif dtype.kind == "bool":
@@ -79,8 +94,10 @@ def _store_vector(address: str, value: str, dtype: DType) -> str:
     sign = "s" if dtype.kind == "int" else "u"
     halves = f"(i16x8.narrow_i32x4_{sign} {value} {_ZERO})"
     if dtype.bits == 16:
-        return f"(v128.store64_lane {address} 0 {halves})"
-    return f"(v128.store32_lane {address} 0 (i8x16.narrow_i16x8_{sign} {halves} {_ZERO}))"
+        return f"(v128.store64_lane {address.operands('0 ')} {halves})"
+    return (
+        f"(v128.store32_lane {address.operands('0 ')} (i8x16.narrow_i16x8_{sign} {halves} {_ZERO}))"
+    )
 
 
 _ZERO = "(v128.const i32x4 0 0 0 0)"

@@ -156,3 +156,17 @@
     (f64.add (local.get $r) (local.get $y))
     (local.get $r)
     (i32.ne (f64.lt (local.get $r) (f64.const 0)) (f64.lt (local.get $y) (f64.const 0)))))
+
+;; The VM's says nothing of x < 1.
+(func $er_acosh_f32 (param $x f32) (result f32)
+  (select
+    (f32.const nan)
+    (call $er_acoshf (local.get $x))
+    (f32.lt (local.get $x) (f32.const 1))))
+
+;; The VM's says nothing of x < 1.
+(func $er_acosh_f64 (param $x f64) (result f64)
+  (select
+    (f64.const nan)
+    (call $er_acosh (local.get $x))
+    (f64.lt (local.get $x) (f64.const 1))))
