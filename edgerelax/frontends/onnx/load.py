@@ -79,13 +79,17 @@ def _params(walk: Walk, frame: Frame, graph: onnx.GraphProto) -> list[Var]:
 
 
 def _annotation(walk: Walk, value: onnx.ValueInfoProto) -> Tensor:
-    kind = value.type.WhichOneof("value")
+    """The annotation of an input. An optional one must be given."""
+    declared = value.type
+    if declared.HasField("optional_type"):
+        declared = declared.optional_type.elem_type
+    kind = declared.WhichOneof("value")
     if kind != "tensor_type":
         raise UnsupportedError(
             f"{walk.label}: input {value.name!r} is a {(kind or 'thing').removesuffix('_type')}, "
             "not a tensor"
         )
-    tensor = value.type.tensor_type
+    tensor = declared.tensor_type
     dtype = element_type(tensor.elem_type, f"{walk.label}: input {value.name!r}")
     if not tensor.HasField("shape"):
         raise UnsupportedError(

@@ -79,19 +79,24 @@ def _transform(node: Node, x: Value, length: Expr, inverse: bool, half: bool) ->
 
 def _real_inverse(node: Node, x: Value, length: Expr) -> Value:
     """A spectrum of n // 2 + 1 numbers back to n real ones: all but the ends count twice."""
-    number, dtype = length.as_int(), node.dtype(x)
-    if number is None:
-        raise node.unsupported("the inverse of half a spectrum of a length that is not known")
-    x = _resized(node, x, as_expr(number // 2 + 1))
-    angles = _angles(number, number // 2 + 1).T
-    twice = np.full(number // 2 + 1, 2.0)
-    twice[0] = 1
-    if number % 2 == 0:
-        twice[-1] = 1
-    real, imaginary = node.emit_all("split", x, sizes=(1, 1), axis=node.rank(x) - 1)
-    waves = (np.cos(angles) * twice / number, np.sin(angles) * twice / number)
-    cosines, sines = (node.array(w.astype(dtype.numpy)) for w in waves)
-    return node.emit("sub", matmul(node, cosines, real), matmul(node, sines, imaginary))
+    rows, dtype = length // 2 + 1, node.dtype(x)
+    x = _resized(node, x, rows)
+    cosines, sines = _waves(node, rows, length, dtype)
+    k = node.emit("range", start=0, limit=rows, delta=1, dtype=I64)
+    k = node.reshape(k, (rows, 1))
+    whole = node.integers([length], I64, rank=0)
+    is_end = node.emit(
+        "or",
+        node.emit("eq", k, node.scalar(0, I64)),
+        node.emit("eq", node.emit("mul", k, node.scalar(2, I64)), whole),
+    )
+    weights = node.emit("where", is_end, node.scalar(1, dtype), node.scalar(2, dtype))
+    parts = node.emit_all(
+        "split", node.emit("mul", x, weights), sizes=(1, 1), axis=node.rank(x) - 1
+    )
+    real = matmul(node, cosines, parts[0], transpose_a=True)
+    imaginary = matmul(node, sines, parts[1], transpose_a=True)
+    return _divided(node, node.emit("sub", real, imaginary), length)
 
 
 def _divided(node: Node, x: Value, length: Expr) -> Value:
@@ -106,7 +111,7 @@ def _angles(length: int, rows: int) -> Array:
 
 
 def _waves(node: Node, rows: Expr, length: Expr, dtype: DType) -> tuple[Value, Value]:
-    """Cosines and sines of 2 pi k m / length, [rows, length]; computed here if the sizes are known."""
+    """Cosines and sines of 2 pi k m / length, [rows, length]; constants if the sizes are known."""
     count, number = rows.as_int(), length.as_int()
     if count is not None and number is not None:
         angles = _angles(number, count)

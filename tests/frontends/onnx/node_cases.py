@@ -29,7 +29,8 @@ KNOWN_OPERANDS: dict[str, tuple[int, ...]] = {
 
 COUNTED_OPERANDS: dict[str, tuple[int, ...]] = {
     "Reshape": (1,), "Expand": (1,), "Slice": (1, 2, 4), "Pad": (1,), "Split": (1,), "Tile": (1,),
-    "TopK": (1,), "MaxUnpool": (2,), "Resize": (3,), "ConstantOfShape": (0,), "GatherND": (1,), "ScatterND": (1,),
+    "TopK": (1,), "MaxUnpool": (2,), "Resize": (3,), "ConstantOfShape": (0,), "GatherND": (1,),
+    "ScatterND": (1,), "DFT": (0,), "STFT": (0, 2),
 }  # fmt: skip
 """By operator, which operands decide the result's rank by their last dim: it stays a number."""
 
