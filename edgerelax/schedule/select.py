@@ -15,13 +15,14 @@ from edgerelax.ir.scalar import Buffer
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.fallback import FALLBACK
 from edgerelax.schedule.strategies.gemm import GEMM
+from edgerelax.schedule.strategies.gemm_shared import GEMM_SHARED
 from edgerelax.schedule.strategies.map import MAP
 from edgerelax.schedule.strategies.row_reduce import ROW_REDUCE
 from edgerelax.schedule.strategies.template import TEMPLATE
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.widen import widen_subword_outputs
 
-STRATEGIES: tuple[Strategy[Any], ...] = (TEMPLATE, MAP, GEMM, ROW_REDUCE, FALLBACK)
+STRATEGIES: tuple[Strategy[Any], ...] = (TEMPLATE, MAP, GEMM_SHARED, GEMM, ROW_REDUCE, FALLBACK)
 
 
 def schedule(func: LoopFunc, target: Target) -> Schedule:

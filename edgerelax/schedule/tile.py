@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from edgerelax.ir.kernel import KExpr, KVar, KVec, i32, kop
+from edgerelax.ir.loop import Stage
 from edgerelax.ir.scalar import Scalar
 from edgerelax.schedule.contraction import Contraction, guarded, is_contiguous
-from edgerelax.schedule.index import is_one, stride_of
+from edgerelax.schedule.index import is_one
 from edgerelax.schedule.points import decompose, result_of, store_flat, substitute_stage
 from edgerelax.schedule.reduce import Reduction, begin, convert, lanes_of, splat
 from edgerelax.schedule.scalars import Scalars
@@ -224,35 +225,37 @@ class Tile:
                 self._store(row, column, total)
 
     def _store(self, row: _Row, column: _Column, total: Reduction) -> None:
-        w, s = self.w, self.s
         stage = substitute_stage(self.found.stage, self._swaps(row, column))
-        if stage.init is not None:
-            total.step(w, s.value(stage.init))
-        lanes = column.group.lanes
-        result = result_of(w, s, stage, total)
-        value = splat(convert(s.value(result), stage.out.dtype), lanes)
-        flat = store_flat(stage)
-        if lanes == 1:
-            w.store(stage.out, s.index.value(flat), value)
-            return
-        if column.group.whole and is_contiguous_store(self.found):
-            first = s.index.value(s.index.in_lane(flat, 0))
-            w.store(stage.out, first, value, aligned=s.index.is_aligned(flat))
-            return
-        vector = w.let("y", value)
-        width = w.params.scalar(self.found.width)
-        for k, lane in enumerate(lanes_of(vector)):
-            at = s.index.in_lane(flat, k)
-            if column.group.whole:
-                w.store(stage.out, s.index.value(at), lane)
-                continue
-            with w.when(kop("lt", plus(column.group.first, k), width)):
-                w.store(stage.out, s.index.value(at), lane)
+        group = column.group
+        limit = None if group.whole else self.w.params.scalar(self.found.width)
+        store_sum(self.w, self.s, stage, total, group.first, limit)
 
 
-def is_contiguous_store(found: Contraction) -> bool:
-    """Whether neighbouring columns are stored next to each other."""
-    return is_one(stride_of(store_flat(found.stage), found.column))
+def store_sum(
+    w: Writer, s: Scalars, stage: Stage, total: Reduction, first: KExpr, limit: KExpr | None
+) -> None:
+    """Finish the sum of columns from number `first`; those from `limit` on are left out."""
+    if stage.init is not None:
+        total.step(w, s.value(stage.init))
+    lanes = total.registers[0].lanes
+    result = result_of(w, s, stage, total)
+    value = splat(convert(s.value(result), stage.out.dtype), lanes)
+    flat = store_flat(stage)
+    if lanes == 1:
+        w.store(stage.out, s.index.value(flat), value)
+        return
+    if limit is None and is_one(s.index.lane_stride(flat)):
+        place = s.index.value(s.index.in_lane(flat, 0))
+        w.store(stage.out, place, value, aligned=s.index.is_aligned(flat))
+        return
+    vector = w.let("y", value)
+    for k, lane in enumerate(lanes_of(vector)):
+        at = s.index.in_lane(flat, k)
+        if limit is None:
+            w.store(stage.out, s.index.value(at), lane)
+            continue
+        with w.when(kop("lt", plus(first, k), limit)):
+            w.store(stage.out, s.index.value(at), lane)
 
 
 def multiply_add(a: KExpr, b: KExpr, total: KVar) -> KExpr:

@@ -43,6 +43,7 @@ CASES = {
     "5x3 dilated": dict(oc=3, kh=5, kw=3, pad=2, dilation=2),
     "1x1": dict(oc=6, kh=1, kw=1),
     "7x7 stride 2": dict(oc=2, kh=7, kw=7, pad=3, stride=2),
+    "3x3 of many channels": dict(oc=20, kh=3, kw=3, pad=1),
     "depthwise": dict(oc=4, kh=3, kw=3, pad=1, group=4),
     "grouped": dict(oc=6, kh=3, kw=3, pad=1, group=2),
 }

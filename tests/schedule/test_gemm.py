@@ -5,7 +5,7 @@ from edgerelax.ir.dtypes import F16, F32, I8, I32
 from edgerelax.ir.loop import LoopFunc, Stage, axis
 from edgerelax.ir.scalar import Acc, Buffer, cast, op
 from edgerelax.schedule.select import schedule
-from edgerelax.schedule.target import TARGETS
+from edgerelax.schedule.target import TARGETS, WEBGPU
 from edgerelax.sym import as_expr, symbol
 from tests.schedule.oracle import check
 
@@ -106,6 +106,7 @@ def test_two_reduced_axes():
 def test_a_large_product_is_a_gemm_on_every_target():
     for target in TARGETS.values():
         assert "gemm" in schedule(matmul(256, 256, 256), target).strategies[0]
+    assert "gemm_shared" in schedule(matmul(1024, 1024, 256), WEBGPU).strategies[0]
 
 
 def test_infinities_pass_through():
