@@ -1,0 +1,1 @@
+"""The three levels of IR and what all that work on them share (floor 1)."""

@@ -1,4 +1,4 @@
-"""Graph level: functions in A-normal form over annotated values, and the module that holds all levels.
+"""Graph level: functions in A-normal form over annotated values, and the module of all levels.
 
 Everything is immutable; passes rebuild. Values compare by identity, modules by their text.
 """
@@ -45,9 +45,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallTIR:
-    """`call_tir`: a loop function in destination-passing style; looks pure. `symbols` binds the callee's
-    free symbols where they differ from the caller's of the same name. The result is one Tensor, or a
-    Tuple of them, as the binding's annotation says. `device` is set by placement."""
+    """`call_tir`: a loop function in destination-passing style; looks pure.
+
+    `symbols` binds the callee's free symbols where they differ from the caller's of the same name.
+    The result is one Tensor, or a Tuple of them, as the binding's annotation says. `device` is set
+    by placement.
+    """
 
     func: str
     args: tuple[Value, ...]
@@ -81,7 +84,7 @@ class MatchCast:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadInts:
-    """The elements of an integer or bool tensor of rank 0 or 1 as host integers (`tensor_to_shape`).
+    """The elements of an integer or bool tensor of rank 0 or 1 as integers of the host.
 
     Annotation Shape(rank); a MatchCast on it names the integers. Waits for the device.
     """
@@ -123,9 +126,10 @@ class ToDevice:
 class IfElse:
     """A branch on a bool scalar value, or on an integer the host knows (Expr, true if not 0).
 
-    Each arm ends with the values of its result, one per result of the binding (whose annotation is a
-    Tuple with one field per result). Symbols in the binding's annotation that no outer scope defines are
-    defined by it: `symbols[k]` takes `then_symbols[k]` or `other_symbols[k]`, whichever arm ran.
+    Each arm ends with the values of its result, one per result of the binding (whose annotation is
+    a Tuple with one field per result). Symbols in the binding's annotation that no outer scope
+    defines are defined by it: `symbols[k]` takes `then_symbols[k]` or `other_symbols[k]`, whichever
+    arm ran.
     """
 
     cond: Value | Expr
@@ -152,7 +156,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Straight-line bindings and the values it gives. Runs without IfElse and reads are dataflow."""
+    """Straight-line bindings and the values it gives; without IfElse and reads it is dataflow."""
 
     bindings: tuple[Binding, ...]
     results: tuple[Value, ...]
@@ -171,7 +175,7 @@ class GraphFunc:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Module:
-    """All levels of one program. `loops` holds loop functions by name; later stages add to `attrs`."""
+    """All levels of one program: graph functions and loop functions by name."""
 
     funcs: dict[str, GraphFunc]
     loops: dict[str, LoopFunc] = field(default_factory=dict)

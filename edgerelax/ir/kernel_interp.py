@@ -1,8 +1,9 @@
 """The kernel interpreter: what a kernel means, and the faults no device reports.
 
 All invocations of a batch of workgroups run in lock step, statement by statement, as numpy arrays:
-a scalar has shape (active,) or, where it is the same for all, (); a vector has one more axis for its
-lanes. Under a branch only the active invocations are evaluated. `kernel_memory` says what is checked.
+a scalar has shape (active,) or, where it is the same for all, (); a vector has one more axis for
+its lanes. Under a branch only the active invocations are evaluated. `kernel_memory` says what is
+checked.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,8 @@
 """Memory of the kernel interpreter: bounds, alignment, word ownership and races.
 
 A race is seen per element. Within a workgroup two accesses by different invocations clash unless a
-barrier lies between them; between workgroups they always clash. Equal values written twice may pass.
+barrier lies between them; between workgroups they always clash. Equal values written twice may
+pass.
 """
 
 from dataclasses import dataclass

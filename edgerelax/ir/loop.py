@@ -22,13 +22,13 @@ Combiner = Literal[
 class Stage:
     """One loop nest.
 
-    `axes` are spatial, `reduce` are reduced by `combiner`; `init` is where the reduction starts (None:
-    the combiner's identity; max and min of nothing are -inf and inf, or the dtype's extremes).
-    `index` says where a point is stored: None for the axes themselves, in order; else any map that
-    sends different points to different places; places that no point reaches keep their contents.
-    Points and reduction steps where `where` is false are skipped (a `where` that mentions no reduce
-    axis skips the store). `epilogue` speaks of the reduced value as `Acc`; None is the value itself,
-    for arg reductions the index as i64.
+    `axes` are spatial, `reduce` are reduced by `combiner`; `init` is where the reduction starts
+    (None: the combiner's identity; max and min of nothing are -inf and inf, or the dtype's
+    extremes). `index` says where a point is stored: None for the axes themselves, in order; else
+    any map that sends different points to different places; places that no point reaches keep their
+    contents. Points and reduction steps where `where` is false are skipped (a `where` that mentions
+    no reduce axis skips the store). `epilogue` speaks of the reduced value as `Acc`; None is the
+    value itself, for arg reductions the index as i64.
     """
 
     out: Buffer
@@ -93,7 +93,8 @@ class Template:
     """A program that stages cannot express (sort, scan, RNN time loop…), by kind and parameters.
 
     Its meaning is the numpy function registered for `kind` in ir/templates.py, called as
-    `reference(*input arrays, **params)` with symbolic parameters evaluated; it returns one array per output.
+    `reference(*input arrays, **params)` with symbolic parameters evaluated; it returns one array
+    per output.
     """
 
     kind: str
@@ -155,4 +156,3 @@ def grid(buffer: Buffer, prefix: str = "i") -> tuple[Axis, ...]:
 def axis(name: str, extent: ExprLike) -> Axis:
     """A loop axis over [0, extent)."""
     return Axis(name, as_expr(extent))
-

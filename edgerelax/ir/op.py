@@ -1,4 +1,4 @@
-"""The operator record: the one place that knows what an operator means (floor 2 fills in records)."""
+"""The operator record: the one place that knows what an operator means; floor 2 fills them in."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,8 +15,11 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """What an operator's rules may look at: operand annotations (None for an absent optional
-    operand), attributes, and operand values where they are constants."""
+    """What an operator's rules may look at.
+
+    Operand annotations (None for an absent optional operand), attributes, and operand values where
+    they are constants.
+    """
 
     op: "Operator"
     args: tuple[Annotation | None, ...]
@@ -32,10 +35,10 @@ class Operator:
     """One operator of the graph level.
 
     `infer(site)` gives the result's annotation (Tuple for several results) or raises ShapeError; it
-    answers coarsely where dims are unknown. `lower(site)` gives the loop program: one input buffer per
-    present operand in order, one output per result; None if the operator never reaches the loop level.
-    `reference(*arrays, **attrs)` is the meaning in numpy (None for absent operands, symbolic attributes
-    evaluated, several results as a tuple); it folds constants and is the tests' oracle.
+    answers coarsely where dims are unknown. `lower(site)` gives the loop program: one input buffer
+    per present operand in order, one output per result; None if the operator never reaches the loop
+    level. `reference(*arrays, **attrs)` is the meaning in numpy (None for absent operands, symbolic
+    attributes evaluated, several results as a tuple); it folds constants and is the tests' oracle.
     `view` marks operators that only rename the bytes (reshape).
     `samples` are concrete calls for the conformance tests: (operand arrays or shapes, attrs).
     """

@@ -19,7 +19,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How one loop function runs on one device: versions in order of preference, the last without guards."""
+    """How a loop function runs on a device: versions by preference, the last without guards."""
 
     versions: tuple[Version, ...]
     strategies: tuple[str, ...] = ()  # one per kernel of the last version, for the report
@@ -47,9 +47,10 @@ class Place:
 class MemoryPlan:
     """Places of values and of workspaces (by binding, in the order of the schedule's temps).
 
-    `aliases` maps a view to the value whose bytes it renames, `fields` a tuple result and an index to the
-    planned value, `devices` a planned value to where it lives. `lower_bound` and `unplanned` are bytes:
-    the largest sum of live tensors, and their total without reuse; None where a size is unbounded.
+    `aliases` maps a view to the value whose bytes it renames, `fields` a tuple result and an index
+    to the planned value, `devices` a planned value to where it lives. `lower_bound` and `unplanned`
+    are bytes: the largest sum of live tensors, and their total without reuse; None where a size is
+    unbounded.
     """
 
     slabs: tuple[Slab, ...] = ()

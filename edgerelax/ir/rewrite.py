@@ -1,4 +1,4 @@
-"""How passes rebuild graph functions: one walk, old values replaced by new ones, arms of IfElse included."""
+"""How passes rewrite graph functions: one walk, values replaced, arms of IfElse included."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,13 +1,14 @@
 """Scalar expressions: what a loop stage computes for one element.
 
 Nodes are interned: equal expressions are one object, so that `is`, hashing and memo tables by node
-are exact and cheap however often fusion shares a subexpression. Walk them with a memo, never naively.
+are exact and cheap however often fusion shares a subexpression. Walk them with a memo, never
+naively.
 """
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from edgerelax.ir.dtypes import BOOL, I64, DType
 from edgerelax.sym import (
@@ -52,7 +53,7 @@ class Buffer:
 class _Interned(type):
     """Makes equal nodes identical. Children are interned already, so a key is shallow."""
 
-    _nodes: "weakref.WeakValueDictionary[tuple[Any, ...], Any]" = weakref.WeakValueDictionary()
+    _nodes: ClassVar[weakref.WeakValueDictionary[Any, Any]] = weakref.WeakValueDictionary()
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         node = super().__call__(*args, **kwargs)
@@ -225,8 +226,11 @@ class Select(Scalar):
 
 @dataclass(frozen=True, eq=False)
 class Acc(Scalar):
-    """The reduced value, in a stage's epilogue. Component 1 of an arg reduction is its index (i64);
-    components 0, 1, 2 of welford are the mean, the sum of squared differences and the count."""
+    """The reduced value, in a stage's epilogue.
+
+    Component 1 of an arg reduction is its index (i64); components 0, 1, 2 of welford are the mean,
+    the sum of squared differences and the count.
+    """
 
     type: DType
     component: int = 0
@@ -403,6 +407,7 @@ def map_expr(root: Scalar, change: Callable[[Expr], Expr]) -> Scalar:
 
 def replace_loads(root: Scalar, replace: Callable[[Load], Scalar | None]) -> Scalar:
     """Replace loads by other scalars, those inside gathered indices included."""
+
     def inside(expr: Expr) -> Expr:
         swaps: dict[Atom, ExprLike] = {}
         for atom in expr.atoms():

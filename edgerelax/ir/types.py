@@ -76,7 +76,7 @@ class IntTensor:
 
     def __str__(self) -> str:
         inner = ", ".join(map(str, self.values))
-        return f"ints({self.dtype}, {inner})" if self.rank == 0 else f"ints({self.dtype}, [{inner}])"
+        return f"ints({self.dtype}, {f'[{inner}]' if self.rank else inner})"
 
 
 @dataclass(frozen=True, slots=True)
