@@ -11,6 +11,7 @@ from edgerelax.ir.dtypes import I32, DType
 from edgerelax.ir.kernel import KConst, KExpr, KOp
 
 _MAX_OFFSET = 1024
+_ZERO = "(v128.const i32x4 0 0 0 0)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def load(address: Address, dtype: DType, lanes: int) -> str:
     bits = f"(i32.load{width}_{sign} {address.operands()})"
     if dtype.is_float:
         return f"(f32x4.extract_lane 0 {_decode(f'(i32x4.splat {bits})', dtype)})"
-    return bits
+    return _sign_extend(bits, "i32") if dtype.name == "i4" else bits
 
 
 def _load_vector(address: Address, dtype: DType) -> str:
@@ -64,7 +65,14 @@ def _load_vector(address: Address, dtype: DType) -> str:
     bits = f"(i32x4.extend_low_i16x8_{sign} {halves})"
     if dtype.is_float:
         return _decode(bits, dtype)
-    return f"(i32x4.neg {bits})" if dtype.kind == "bool" else bits
+    if dtype.kind == "bool":
+        return f"(i32x4.neg {bits})"
+    return _sign_extend(bits, "i32x4") if dtype.name == "i4" else bits
+
+
+def _sign_extend(bits: str, prefix: str) -> str:
+    """Of 4 bits: numpy keeps the upper half of their byte zero."""
+    return f"({prefix}.shr_s ({prefix}.shl {bits} (i32.const 28)) (i32.const 28))"
 
 
 def _decode(bits: str, dtype: DType) -> str:
@@ -80,6 +88,8 @@ def store(address: Address, value: str, dtype: DType, lanes: int) -> str:
     width = 16 if dtype.bits == 16 else 8
     if dtype.is_float:
         value = f"(i32x4.extract_lane 0 {_encode(f'(f32x4.splat {value})', dtype)})"
+    elif dtype.name == "i4":
+        value = f"(i32.and {value} (i32.const 15))"
     return f"(i32.store{width} {address.operands()} {value})"
 
 
@@ -91,16 +101,14 @@ def _store_vector(address: Address, value: str, dtype: DType) -> str:
         value = _encode(value, dtype)
     elif dtype.kind == "bool":
         value = f"(i32x4.neg {value})"
+    elif dtype.name == "i4":
+        value = f"(v128.and {value} (v128.const i32x4 15 15 15 15))"
     sign = "s" if dtype.kind == "int" else "u"
     halves = f"(i16x8.narrow_i32x4_{sign} {value} {_ZERO})"
     if dtype.bits == 16:
         return f"(v128.store64_lane {address.operands('0 ')} {halves})"
-    return (
-        f"(v128.store32_lane {address.operands('0 ')} (i8x16.narrow_i16x8_{sign} {halves} {_ZERO}))"
-    )
-
-
-_ZERO = "(v128.const i32x4 0 0 0 0)"
+    quarters = f"(i8x16.narrow_i16x8_{sign} {halves} {_ZERO})"
+    return f"(v128.store32_lane {address.operands('0 ')} {quarters})"
 
 
 def _encode(value: str, dtype: DType) -> str:
