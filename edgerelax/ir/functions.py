@@ -32,7 +32,7 @@ def _div(a: Array, b: Array) -> Array:
     quotient = np.floor_divide(a, safe)
     inexact = np.multiply(quotient, safe) != a
     quotient = quotient + ((inexact & ((a < 0) != (safe < 0))).astype(a.dtype))
-    return np.where(zero, a.dtype.type(0), quotient).astype(a.dtype)
+    return np.asarray(np.where(zero, a.dtype.type(0), quotient), a.dtype)
 
 
 def _mod(a: Array, b: Array) -> Array:

@@ -36,7 +36,7 @@ class Marks:
         group = self.group[at]
         foreign = (group != _NONE) & (group != by.group)
         recent = (group == by.group) & (self.epoch[at] == by.epoch) & (self.who[at] != by.who)
-        return foreign | recent
+        return np.asarray(foreign | recent)
 
     def set(self, at: Ids, by: "Accessors") -> None:
         old_group, old_who = self.group[at], self.who[at]

@@ -10,6 +10,7 @@ from edgerelax.ir.graph import (
     CallGraph,
     CallLibrary,
     CallTIR,
+    Constant,
     Expression,
     GetItem,
     GraphFunc,
@@ -20,6 +21,7 @@ from edgerelax.ir.graph import (
     ReadInts,
     ToDevice,
     Value,
+    Var,
 )
 
 Values = dict[Value, Value]
@@ -79,10 +81,11 @@ def substitute_operands(value: Expression, replaced: Values) -> Expression:
             return value if new is value.value else replace(value, value=new)
         case MakeTuple():
             return replace(value, fields=tuple(get(f) for f in value.fields))
-        case IfElse():
-            cond = value.cond
-            return value if cond not in replaced else replace(value, cond=get(cond))  # type: ignore[arg-type, index]
-    return get(value) if value in replaced else value  # type: ignore[arg-type, comparison-overlap]
+        case IfElse(cond=Var() | Constant() as cond) if cond in replaced:
+            return replace(value, cond=get(cond))
+        case Var() | Constant():
+            return get(value)
+    return value
 
 
 def all_bindings(block: Block) -> Iterator[Binding]:
