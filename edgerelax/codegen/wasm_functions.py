@@ -195,11 +195,12 @@ class Functions:
         return difference if scalar == "i32" else f"(i64.extend_i32_s {difference})"
 
     def _shift(self, fn: str, count: KExpr, args: list[str], dtype: DType, lanes: int) -> str:
-        """A count of at least the width gives 0."""
+        """A count of at least the width, which is a byte or more, gives 0."""
+        width = 8 * dtype.bytes
         scalar = scalar_type(dtype)
         sign = "s" if dtype.kind == "int" else "u"
         name = "shl" if fn == "shl" else f"shr_{sign}"
-        if isinstance(count, KConst) and 0 <= int(count.value) < dtype.bits:
+        if isinstance(count, KConst) and 0 <= int(count.value) < width:
             prefix, kind = (scalar, scalar) if lanes == 1 else ("i32x4", "i32")
             return f"({prefix}.{name} {args[0]} ({kind}.const {int(count.value)}))"
         if lanes == 4:
@@ -207,7 +208,7 @@ class Functions:
                 args, I32, I32, lambda lane: self._shift(fn, _UNKNOWN, lane, dtype, 1)
             )
         b, again = self.frame.twice(args[1], scalar)
-        enough = f"({scalar}.lt_u {again} ({scalar}.const {dtype.bits}))"
+        enough = f"({scalar}.lt_u {again} ({scalar}.const {width}))"
         return f"(select ({scalar}.{name} {args[0]} {b}) ({scalar}.const 0) {enough})"
 
     def _index_division(self, fn: str, divisor: KExpr, args: list[str], lanes: int) -> str:

@@ -129,6 +129,8 @@ def _apply(
     prefix = _PREFIX.get(fn)
     if prefix is not None and kind in prefix[1]:
         return negated(prefix[0], args[0])
+    if fn == "abs" and kind == "u":
+        return args[0]
     if fn in ("shl", "shr") and kind in "iu":
         return _shift(fn, kind, operands, args, dtype, lanes)
     if fn == "div" and kind in "iu" and _is_plain_divisor(operands[1]):
@@ -154,10 +156,11 @@ def _shift(
     fn: str, kind: str, operands: tuple[KExpr, ...], args: list[Text], dtype: DType, lanes: int
 ) -> Text:
     count = operands[1]
-    if isinstance(count, KConst) and 0 <= int(count.value) < dtype.bits:
+    width = 8 * dtype.bytes
+    if isinstance(count, KConst) and 0 <= int(count.value) < width:
         by = literal(int(count.value), U32, lanes)
         return Text(f"{args[0].at(UNARY)} {'<<' if fn == 'shl' else '>>'} {by.text}", LOGIC)
-    bits = f"{dtype.bits}u" if kind == "u" else f"{dtype.bits}"
+    bits = f"{width}u" if kind == "u" else f"{width}"
     name = f"er_{'u32' if kind == 'u' else 'i32'}_{fn}{suffix(lanes)}"
     return call(name, *args, Text(bits))
 
