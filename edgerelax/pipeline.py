@@ -14,7 +14,7 @@ from edgerelax.artifact.manifest import Source
 from edgerelax.artifact.pack import DeviceProgram, pack
 from edgerelax.artifact.store import Artifact
 from edgerelax.codegen.lower import Lowered, Tables, lower, workspaces
-from edgerelax.codegen.wat.module import build_wasm
+from edgerelax.codegen.wasm import build_wasm
 from edgerelax.codegen.wgsl import print_wgsl
 from edgerelax.ir.diagnostics import EdgeRelaxError, InputError, PassError
 from edgerelax.ir.graph import CallTIR, Module

@@ -1,7 +1,5 @@
 """Proofs of order and equality for all sizes. None is "unknown"; a guess is not an answer."""
 
-from functools import lru_cache
-
 from edgerelax.sym.bounds import INF, interval
 from edgerelax.sym.expr import (
     Atom,
@@ -46,7 +44,11 @@ def prove_lt(a: ExprLike, b: ExprLike) -> bool | None:
     return prove_le(as_expr(a) + 1, b)
 
 
-@lru_cache(maxsize=1 << 16)
+# What was tried: 0 proved, else the depth up to which no proof was found.
+_tried: dict[Expr, int] = {}
+_PROVED = 0
+
+
 def prove_nonneg(e: Expr) -> bool:
     """Whether e >= 0 is proved. False is no disproof."""
     return _nonneg(e, DEPTH)
@@ -58,10 +60,33 @@ def _nonneg(e: Expr, depth: int) -> bool:
         return True
     if hi < 0 or depth == 0:
         return False
+    known = _tried.get(e)
+    if known is not None and (known == _PROVED or known >= depth):
+        return known == _PROVED
+    proved = _search(e, depth)
+    _tried[e] = _PROVED if proved else depth
+    return proved
+
+
+def _search(e: Expr, depth: int) -> bool:
     for atom in _linear_atoms(e):
-        if _by_atom(e, atom, depth - 1):
-            return True
-    return _shifted(e)
+        if isinstance(atom, Axis) and _is_plain(e, atom):
+            return _by_atom(e, atom, depth)  # the end of an axis loses nothing: no other way helps
+    return any(_by_atom(e, atom, depth - 1) for atom in _linear_atoms(e)) or _shifted(e)
+
+
+def _is_plain(e: Expr, axis: Axis) -> bool:
+    """Whether an axis stands in one term, times a constant, and nowhere inside other atoms."""
+    alone = 0
+    for _, monomial in e.terms():
+        for atom in monomial:
+            if atom is axis:
+                alone += 1 if len(monomial) == 1 else 2
+            elif any(axis in part.atoms() for part in atom.parts()):
+                return False
+            elif isinstance(atom, Opaque) and axis in atom.expr.axes():
+                return False
+    return alone == 1
 
 
 def _linear_atoms(e: Expr) -> list[Atom]:

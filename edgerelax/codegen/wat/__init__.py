@@ -1,1 +1,0 @@
-"""Interim printer of WebAssembly."""
