@@ -162,34 +162,40 @@ def guards_step(stage: Stage, s: Scalars) -> Scalar | None:
     return stage.where if guards_store(stage, s) is None else None
 
 
+def take_step(w: Writer, s: Scalars, stage: Stage, state: Reduction) -> None:
+    """Take the step that the bound reduce axes stand for, unless the predicate skips it."""
+    body, guard = stage.body, guards_step(stage, s)
+    if guard is not None and (s.varies(guard) or s.varies(body)):
+        nothing = identity(state.combiner, body.dtype)
+        body, guard = Select(guard, body, Const(nothing.value, body.dtype)), None
+
+    def step() -> None:
+        place = None
+        if state.combiner not in VECTOR_COMBINERS:
+            place = s.index.value(linear(stage.reduce))
+        state.step(w, s.value(body), place)
+
+    if guard is None:
+        step()
+    else:
+        with w.when(s.value(guard)):
+            step()
+
+
 def reduce_serially(w: Writer, s: Scalars, stage: Stage) -> Scalar:
     """Run the reduction of one point (or of four) in nested loops; what is to be stored of it."""
     assert stage.combiner is not None
-    body, guard = stage.body, guards_step(stage, s)
-    varying = any(s.varies(t) for t in (body, guard, stage.init) if t is not None)
-    if guard is not None and varying:
-        nothing = identity(stage.combiner, body.dtype)
-        body, guard = Select(guard, body, Const(nothing.value, body.dtype)), None
+    varying = any(s.varies(t) for t in (stage.body, stage.where, stage.init) if t is not None)
     init = None if stage.init is None else s.value(stage.init)
-    state = begin(w, stage.combiner, body.dtype, lanes=4 if varying else 1, init=init)
-    place = linear(stage.reduce)
-
-    def step() -> None:
-        value = s.value(body)
-        needs_place = stage.combiner not in VECTOR_COMBINERS
-        state.step(w, value, s.index.value(place) if needs_place else None)
+    state = begin(w, stage.combiner, stage.body.dtype, lanes=4 if varying else 1, init=init)
 
     def nest(axes: tuple[Axis, ...]) -> None:
-        if axes:
-            stop = w.params.scalar(axes[0].extent)
-            with w.loop("k", i32(0), stop) as k:
-                w.bind(axes[0], k)
-                nest(axes[1:])
-        elif guard is not None:
-            with w.when(s.value(guard)):
-                step()
-        else:
-            step()
+        if not axes:
+            take_step(w, s, stage, state)
+            return
+        with w.loop("k", i32(0), w.params.scalar(axes[0].extent)) as k:
+            w.bind(axes[0], k)
+            nest(axes[1:])
 
     nest(stage.reduce)
     return result_of(w, s, stage, state)

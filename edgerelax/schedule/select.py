@@ -13,6 +13,7 @@ from edgerelax.ir.loop import LoopFunc, outputs_of
 from edgerelax.ir.plan import Schedule, Version
 from edgerelax.ir.scalar import Buffer
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
+from edgerelax.schedule.strategies.column_reduce import COLUMN_REDUCE
 from edgerelax.schedule.strategies.fallback import FALLBACK
 from edgerelax.schedule.strategies.gemm import GEMM
 from edgerelax.schedule.strategies.gemm_shared import GEMM_SHARED
@@ -22,7 +23,15 @@ from edgerelax.schedule.strategies.template import TEMPLATE
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.widen import widen_subword_outputs
 
-STRATEGIES: tuple[Strategy[Any], ...] = (TEMPLATE, MAP, GEMM_SHARED, GEMM, ROW_REDUCE, FALLBACK)
+STRATEGIES: tuple[Strategy[Any], ...] = (
+    TEMPLATE,
+    MAP,
+    GEMM_SHARED,
+    GEMM,
+    ROW_REDUCE,
+    COLUMN_REDUCE,
+    FALLBACK,
+)
 
 
 def schedule(func: LoopFunc, target: Target) -> Schedule:

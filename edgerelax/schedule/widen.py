@@ -10,7 +10,9 @@ from dataclasses import replace
 from edgerelax.ir.dtypes import F32, I32, U32, DType
 from edgerelax.ir.loop import LoopFunc, Stage, Template, grid, outputs_of
 from edgerelax.ir.scalar import Buffer, Load, Scalar, cast, replace_loads
+from edgerelax.schedule.contraction import contraction
 from edgerelax.schedule.points import coalesce, map_scalars
+from edgerelax.schedule.strategies.base import Reject
 from edgerelax.schedule.strategies.map import writes_whole_words
 from edgerelax.schedule.strategies.pointwise import Points, is_sub_word
 from edgerelax.sym import as_expr
@@ -26,8 +28,11 @@ def widen_subword_outputs(func: LoopFunc) -> LoopFunc:
 
 def _owns_words(func: LoopFunc, buffer: Buffer) -> bool:
     writers = [s for s in func.stages if any(b.name == buffer.name for b in outputs_of(s))]
-    if len(writers) > 1 or isinstance(writers[0], Template) or writers[0].combiner is not None:
+    if len(writers) > 1 or isinstance(writers[0], Template):
         return False
+    if writers[0].combiner is not None:
+        found = contraction(writers[0])
+        return not isinstance(found, Reject) and found.stores_vectors
     return writes_whole_words(Points(func.name, coalesce(writers[0]), func.weights))
 
 

@@ -10,16 +10,14 @@ from dataclasses import dataclass
 
 from edgerelax.ir.kernel import LOCAL, WORKGROUP, KExpr, KLoad, KStore, i32, kop
 from edgerelax.ir.loop import Stage
-from edgerelax.ir.scalar import Const, Scalar, Select
 from edgerelax.schedule.cost import Work, roofline, typical, work
 from edgerelax.schedule.index import flat_index, is_one, stride_of
 from edgerelax.schedule.points import (
     decompose,
-    guards_step,
     guards_store,
-    linear,
     result_of,
     store_flat,
+    take_step,
 )
 from edgerelax.schedule.reduce import (
     VECTOR_COMBINERS,
@@ -27,7 +25,6 @@ from edgerelax.schedule.reduce import (
     begin,
     convert,
     fold_lanes,
-    identity,
     splat,
 )
 from edgerelax.schedule.rows import RowProgram, Step, row_count, row_length, row_program
@@ -36,9 +33,11 @@ from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.pointwise import is_sub_word
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.writer import Writer
-from edgerelax.sym import as_expr, ceildiv, divisible
+from edgerelax.sym import as_expr, ceildiv, divisible, prove_lt
 
 GROUP = 64
+_SCATTERED = 4.0  # times the bytes where threads of a group do not read neighbours
+_LONG = 16  # elements of an innermost row that vectors are good for
 _ROUND = 8  # parts that one thread merges in each of the two rounds
 
 
@@ -76,10 +75,13 @@ def cost(found: RowMatch, config: str, target: Target) -> float:
     reuse = 4.0
     for step in found.program.steps:
         one = work(step.stage)
+        scattered = config == "group" and not _is_contiguous(step)
+        moved = one.bytes * (_SCATTERED if scattered else 1.0)
         length = typical(row_length(step))
         idle = GROUP * -(-length // GROUP) / max(length, 1.0) if config == "group" else 1.0
-        total = Work(rows, length, total.bytes + one.bytes, total.flops + one.flops * idle)
-        reuse = min(reuse, 4.0 if _vector(step) or _is_contiguous(step) else 1.0)
+        total = Work(rows, length, total.bytes + moved, total.flops + one.flops * idle)
+        in_vectors = _is_contiguous(step) and typical(step.inner[-1].extent) >= _LONG
+        reuse = min(reuse, 4.0 if in_vectors else 1.0)
     threads = rows * (GROUP if config == "group" else 1)
     return roofline(total, target, threads=threads, reuse=reuse)
 
@@ -113,6 +115,8 @@ def _is_contiguous(step: Step) -> bool:
     if stage.combiner is not None and stage.combiner not in VECTOR_COMBINERS:
         return False
     inner = step.inner[-1]
+    if prove_lt(inner.extent, 4):
+        return False
     if stage.combiner is None:
         guarded = stage.where is not None and inner in stage.where.axes()
         if guarded or not is_one(stride_of(store_flat(stage), inner)):
@@ -164,12 +168,16 @@ class _Rows:
         alone = self.shared and stage.init is not None  # only one part starts from `init`
         init = None if stage.init is None or alone else s.value(stage.init)
         state = begin(w, stage.combiner, stage.body.dtype, init=init)
+
+        def take(part: Reduction) -> None:
+            take_step(w, s, stage, part)
+
         if self._runs_in_vectors(step):
             four = begin(w, stage.combiner, stage.body.dtype, lanes=4)
-            self._columns(step, lambda: self._step(four, stage), lambda: self._step(state, stage))
+            self._columns(step, lambda: take(four), lambda: take(state))
             state.merge(w, fold_lanes(w, four).registers)
         else:
-            self._columns(step, None, lambda: self._step(state, stage))
+            self._columns(step, None, lambda: take(state))
         if self.shared:
             state = self._combine(state)
             if stage.init is not None:
@@ -179,26 +187,6 @@ class _Rows:
         s.hold(Held(step.held, stage.out.dtype), value)
         if step.stored:
             self._by_first(step, value)
-
-    def _step(self, state: Reduction, stage: Stage) -> None:
-        w, s = self.w, self.s
-        guard = guards_step(stage, s)
-        body: Scalar = stage.body
-        if guard is not None and (s.varies(guard) or s.varies(body)):
-            nothing = identity(state.combiner, body.dtype)
-            body, guard = Select(guard, body, Const(nothing.value, body.dtype)), None
-
-        def step() -> None:
-            place = None
-            if state.combiner not in VECTOR_COMBINERS:
-                place = s.index.value(linear(stage.reduce))
-            state.step(w, s.value(body), place)
-
-        if guard is None:
-            step()
-        else:
-            with w.when(s.value(guard)):
-                step()
 
     def _combine(self, part: Reduction) -> Reduction:
         """Merge the parts of a group: eight threads take eight each, then all take those eight."""
