@@ -8,8 +8,8 @@ from edgerelax.ir.dtypes import BOOL, F16, F32, I64, U8
 from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.loop_interp import run_loop
 from edgerelax.ir.scalar import Acc, Value, cast, gather, op
-from edgerelax.schedule.target import WEBGPU, WEBGPU_SOFTWARE, Target
-from tests.kernel_runners import run_wgpu
+from edgerelax.schedule.target import WASM, WEBGPU, WEBGPU_SOFTWARE, Target
+from tests.kernel_runners import run_wasm, run_wgpu
 from tests.schedule.oracle import assert_close, every_choice, inputs_for, run_version, single
 from tests.schedule.test_conv import CASES, conv
 from tests.schedule.test_gemm import K, M, N, matmul
@@ -86,6 +86,11 @@ def cases() -> dict[str, tuple[LoopFunc, dict[str, int]]]:
 @pytest.mark.parametrize("name", cases())
 def test_wgpu(name: str, target: Target) -> None:
     run_case(name, target, run_wgpu)
+
+
+@pytest.mark.parametrize("name", cases())
+def test_wasm(name: str) -> None:
+    run_case(name, WASM, run_wasm)
 
 
 def run_case(name: str, target: Target, runner: Any) -> None:
