@@ -32,7 +32,7 @@ from edgerelax.ops.maps import (
     outputs_of_site,
     tensor_of,
 )
-from edgerelax.sym import Axis, Expr, as_expr, ceildiv, eq, maximum, minimum, prove_eq
+from edgerelax.sym import Axis, Cond, Expr, as_expr, ceildiv, eq, maximum, minimum, prove_eq
 from edgerelax.sym import select as choose
 
 # coordinates
@@ -52,6 +52,11 @@ class _Axis:
     up: Expr
     down: Expr
     roi: tuple[Fraction, Fraction]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether size is dim times scale, with nothing rounded off."""
+        return prove_eq(self.size * self.down, self.dim * self.up) is True
 
     @property
     def is_identity(self) -> bool:
@@ -76,13 +81,12 @@ def _coordinate(mode: str, ax: _Axis, at: Expr) -> _Ratio:
     up, down, dim = ax.up, ax.down, ax.dim
     half_pixel = _Ratio((2 * at + 1) * down - up, 2 * up)
     stretched = dim * up  # times 1 / down: the output's length before it is rounded
-    is_one = eq(stretched, down)
     match mode:
         case "half_pixel":
             return half_pixel
         case "pytorch_half_pixel":
             one = _Ratio(as_expr(-1), as_expr(2))
-            return _choose(is_one, one, half_pixel)
+            return _choose(_is_one(ax), one, half_pixel)
         case "half_pixel_symmetric":
             return _Ratio(half_pixel.above + stretched - ax.size * down, half_pixel.below)
         case "tf_half_pixel_for_nn":
@@ -90,13 +94,12 @@ def _coordinate(mode: str, ax: _Axis, at: Expr) -> _Ratio:
         case "asymmetric":
             return _Ratio(at * down, up)
         case "align_corners":
-            zero = _Ratio(as_expr(0), as_expr(1))
-            return _choose(is_one, zero, _spread(ax, Fraction(0), Fraction(1), at))
+            return _spread(ax, *WHOLE, at)
         case "tf_crop_and_resize":
             start, end = ax.roi
             middle = (start + end) / 2
             centre = _Ratio((dim - 1) * middle.numerator, as_expr(middle.denominator))
-            return _choose(is_one, centre, _spread(ax, start, end, at))
+            return _choose(_is_one(ax), centre, _spread(ax, start, end, at))
     raise ValueError(f"coordinate mode {mode!r}")
 
 
@@ -104,13 +107,18 @@ def _spread(ax: _Axis, start: Fraction, end: Fraction, at: Expr) -> _Ratio:
     """Output indices spread evenly from start to end, as parts of the input's length - 1."""
     unit = lcm(start.denominator, end.denominator)
     first, last = int(start * unit), int(end * unit)
-    exact = prove_eq(ax.size * ax.down, ax.dim * ax.up) is True
-    length, step = (ax.size - 1, 1) if exact else (ax.dim * ax.up - ax.down, ax.down)
+    whole = (ax.size - 1, as_expr(1))
+    length, step = whole if ax.is_exact else (ax.dim * ax.up - ax.down, ax.down)
     above = (ax.dim - 1) * (first * length + at * (last - first) * step)
     return _Ratio(above, maximum(1, length) * unit)
 
 
-def _choose(cond: Any, then: _Ratio, other: _Ratio) -> _Ratio:
+def _is_one(ax: _Axis) -> Cond:
+    """Whether the output is 1 long, before that is rounded."""
+    return eq(ax.size, 1) if ax.is_exact else eq(ax.dim * ax.up, ax.down)
+
+
+def _choose(cond: Cond, then: _Ratio, other: _Ratio) -> _Ratio:
     return _Ratio(choose(cond, then.above, other.above), choose(cond, then.below, other.below))
 
 

@@ -46,6 +46,8 @@ def resolve_reshape(
     free = [k for k, want in enumerate(wanted) if want.as_int() == -1]
     if len(free) > 1:
         raise ShapeError(f"reshape: more than one -1 in {show(tuple(wanted))}")
+    if free and allow_zero and any(want.as_int() == 0 for want in wanted):
+        raise ShapeError(f"reshape: -1 beside a dim of 0 in {show(tuple(wanted))}")
     if free:
         wanted[free[0]] = _remaining(source, wanted[: free[0]] + wanted[free[0] + 1 :])
     return tuple(wanted)
