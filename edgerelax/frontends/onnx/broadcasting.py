@@ -2,60 +2,77 @@
 
 Two dims of one element-wise call that are not known to be equal are taken to be equal, and checked
 when the program runs, if neither can be 1, or if they depend on a common symbol: then they are
-sizes of the same thing that rounding keeps from being proven so. Else, and where one of them came
-of a broadcast itself, one may be 1, and the program decides.
+sizes of the same thing that rounding keeps from being proven so. Else one of them may be 1: what
+they broadcast to is a symbol that the program defines.
 """
 
 from collections.abc import Sequence
 
 from edgerelax.frontends.onnx.node import Node
 from edgerelax.ir.graph import Value
-from edgerelax.sym import Expr, Select, as_expr, eq, prove_eq, select
+from edgerelax.sym import Expr, as_expr, prove_eq
 
 
-def aligned(node: Node, *values: Value, skip: int = 0) -> tuple[Value, ...]:
+def broadcast_call(node: Node, op: str, *values: Value) -> Value:
+    """An element-wise call of operands that broadcast."""
+    fitted, sizes = aligned(node, values)
+    return settled(node, node.emit(op, *fitted), sizes)
+
+
+def aligned(
+    node: Node, values: Sequence[Value], skip: int = 0
+) -> tuple[tuple[Value, ...], dict[int, Expr]]:
     """Values that broadcast together, their dims made equal where they must be.
 
-    The last `skip` dims are left alone.
+    Also the sizes, by dim of the result, that only the program decides: `settled` puts them in. The
+    last `skip` dims are left alone.
     """
-    ranks = [node.rank(v) for v in values]
     shapes = [list(node.dims(v)) for v in values]
-    for back in range(1 + skip, max(ranks, default=0) + 1):
-        column = {k: shapes[k][-back] for k, rank in enumerate(ranks) if rank >= back}
-        for k, dim in _agreed(node, column).items():
-            shapes[k][-back] = dim
-    return tuple(node.with_dims(v, s) for v, s in zip(values, shapes, strict=True))
+    rank = max(map(len, shapes), default=0)
+    sizes: dict[int, Expr] = {}
+    for back in range(1 + skip, rank + 1):
+        places = [shape for shape in shapes if len(shape) >= back]
+        wide = [shape for shape in places if prove_eq(shape[-back], 1) is not True]
+        open_dims = _agree(wide, -back)
+        if len(open_dims) > 1:
+            sizes[rank - back] = broadcast_size(node, open_dims)
+    fitted = (node.with_dims(v, s) for v, s in zip(values, shapes, strict=True))
+    return tuple(fitted), sizes
 
 
-def _agreed(node: Node, column: dict[int, Expr]) -> dict[int, Expr]:
-    """New dims for one axis of the operands."""
-    wide = {k: d for k, d in column.items() if prove_eq(d, 1) is not True}
-    if len(set(wide.values())) < 2:
-        return {}
-    anchor = min(wide.values(), key=plainness)
-    changed: dict[int, Expr] = {}
-    for k, dim in wide.items():
-        if prove_eq(dim, anchor) is not None:
-            continue
-        if must_agree(dim, anchor):
-            changed[k] = anchor
-        else:
-            check_broadcast(node, dim, anchor)
-    return changed
+def _agree(shapes: Sequence[list[Expr]], at: int) -> tuple[Expr, ...]:
+    """Make the dims of one axis the plainest of them where they must agree; what is then left."""
+    if len({shape[at] for shape in shapes}) < 2:
+        return ()
+    anchor = min((shape[at] for shape in shapes), key=plainness)
+    for shape in shapes:
+        if prove_eq(shape[at], anchor) is None and must_agree(shape[at], anchor):
+            shape[at] = anchor
+    left = (s[at] for s in shapes if prove_eq(s[at], anchor) is None)
+    return tuple(dict.fromkeys((anchor, *left)))
 
 
 def must_agree(a: Expr, b: Expr) -> bool:
     """Whether two dims that are not known to be equal are taken to be."""
     if prove_eq(a, 1) is False and prove_eq(b, 1) is False:
         return True
-    chosen = any(isinstance(atom, Select) for e in (a, b) for atom in e.atoms())
-    return not chosen and bool(a.symbols() & b.symbols())
+    return bool(a.symbols() & b.symbols())
 
 
-def check_broadcast(node: Node, a: Expr, b: Expr) -> None:
-    """Equal, or one of them is 1."""
-    wide = select(eq(a, 1), b, a)
-    node.walk.check_equal(node, select(eq(b, 1), wide, b), wide)
+def broadcast_size(node: Node, dims: Sequence[Expr]) -> Expr:
+    """What dims broadcast to, as a symbol whose definition checks that they do."""
+    size = dims[0]
+    for dim in dims[1:]:
+        size = node.walk.broadcast_size(node, size, dim)
+    return size
+
+
+def settled(node: Node, result: Value, sizes: dict[int, Expr]) -> Value:
+    """The result with the sizes that `aligned` found."""
+    if not sizes:
+        return result
+    dims = [sizes.get(k, dim) for k, dim in enumerate(node.dims(result))]
+    return node.with_dims(result, dims)
 
 
 def plainness(dim: Expr) -> tuple[int, int]:

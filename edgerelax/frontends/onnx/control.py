@@ -14,7 +14,7 @@ from edgerelax.ir.diagnostics import ShapeError, UnsupportedError
 from edgerelax.ir.graph import Constant, Value, Var
 from edgerelax.ir.types import as_tensor
 from edgerelax.ops.shaping import unsqueezed
-from edgerelax.sym import Expr, eq, prove_eq, select
+from edgerelax.sym import Expr, as_expr, eq, prove_eq, select
 
 MAX_UNROLLED = 20_000
 """Nodes that unrolled loops of one model may come to."""
@@ -54,8 +54,7 @@ def _branch(node: Node, cond: Value | Expr) -> Result:
             results = inline(node, node.attr(other), ())
         except ShapeError:
             raise impossible.problem from None
-        _check_taken(node, cond, other == "then_branch")
-        return results
+        return _if_taken(node, results, cond, wanted=other == "then_branch")
     if node.walk.problems_so_far() != before:
         raise node.unsupported("its branches hold nodes that cannot be imported")
     for result, name in zip(results, node.proto.output, strict=False):
@@ -84,12 +83,22 @@ def _both_arms(node: Node, cond: Value | Expr) -> Sequence[Any]:
     return if_else(cond, lambda: arm(ARMS[0]), lambda: arm(ARMS[1]), name, node.origin)
 
 
-def _check_taken(node: Node, cond: Value | Expr, wanted: bool) -> None:
-    """At run time the condition must be what the arm that was kept asks for."""
+def _if_taken(node: Node, results: Sequence[Any], cond: Value | Expr, wanted: bool) -> list[Any]:
+    """The results of the arm that was kept; at run time the condition must ask for it.
+
+    A dim is asserted to be itself if the condition is as wanted, else -1, which no dim is.
+    """
     found = (
         cond if isinstance(cond, Expr) else node.integers_of(cond, lo=0, what="the condition")[0]
     )
-    node.check_equal(select(eq(found, 0), 0, 1), int(wanted), "the branch to take")
+
+    def checked(value: Value) -> Value:
+        dims = node.dims(value) or (as_expr(1),)
+        given = node.reshape(value, dims)
+        first = select(eq(found, 0), -1, dims[0]) if wanted else select(eq(found, 0), dims[0], -1)
+        return node.reshape(node.recast(given, (first, *dims[1:]), dims), node.dims(value))
+
+    return [checked(r) if isinstance(r, Var | Constant) else r for r in results]
 
 
 def _undecided(node: Node, cond: Value | Expr, name: str) -> UnsupportedError:

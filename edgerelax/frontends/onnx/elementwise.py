@@ -1,6 +1,6 @@
 """Importers of element-wise operators: arithmetic, comparisons, logic, activations, casts."""
 
-from edgerelax.frontends.onnx.broadcasting import aligned
+from edgerelax.frontends.onnx.broadcasting import broadcast_call
 from edgerelax.frontends.onnx.node import Node
 from edgerelax.frontends.onnx.registry import Handler, Result, importer, register
 from edgerelax.ir.dtypes import BOOL, DTYPES, STRING, DType
@@ -48,11 +48,6 @@ def _binary(op: str) -> Handler:
 
 def _variadic(op: str) -> Handler:
     return lambda node: folded_call(node, op, *node.values())
-
-
-def broadcast_call(node: Node, op: str, *values: Value) -> Value:
-    """An element-wise call of operands that broadcast."""
-    return node.emit(op, *aligned(node, *values))
 
 
 def folded_call(node: Node, op: str, *values: Value) -> Value:

@@ -5,7 +5,7 @@ from edgerelax.frontends.onnx.node import Node
 from edgerelax.frontends.onnx.registry import Result, importer
 from edgerelax.ir.dtypes import I64
 from edgerelax.ir.graph import Value
-from edgerelax.sym import upper_bound
+from edgerelax.sym import maximum, minimum, upper_bound
 
 
 @importer("Gather")
@@ -19,9 +19,8 @@ def _gather_elements(node: Node) -> Result:
     axis = node.axis(data, node.attr("axis"))
     if node.rank(data) != node.rank(indices):
         raise node.bad(f"data of rank {node.rank(data)}, indices of rank {node.rank(indices)}")
-    for k, (dim, size) in enumerate(zip(node.dims(data), node.dims(indices), strict=True)):
-        if k != axis:
-            node.check_at_most(size, dim, f"dim {k} of the indices and of the data")
+    pairs = enumerate(zip(node.dims(data), node.dims(indices), strict=True))
+    data = node.with_dims(data, [d if k == axis else maximum(d, s) for k, (d, s) in pairs])
     return node.emit("gather_elements", data, indices, axis=axis)
 
 
@@ -43,10 +42,9 @@ def _scatter_elements(node: Node) -> Result:
     axis = node.axis(data, node.attr("axis"))
     if not node.rank(data) == node.rank(indices) == node.rank(updates):
         raise node.bad("data, indices and updates of different ranks")
-    updates = node.with_dims(updates, node.dims(indices))
-    for k, (dim, size) in enumerate(zip(node.dims(data), node.dims(indices), strict=True)):
-        if k != axis:
-            node.check_at_most(size, dim, f"dim {k} of the indices and of the data")
+    pairs = enumerate(zip(node.dims(indices), node.dims(data), strict=True))
+    sizes = [s if k == axis else minimum(s, d) for k, (s, d) in pairs]
+    indices, updates = node.with_dims(indices, sizes), node.with_dims(updates, sizes)
     reduction = node.attr("reduction", "none")
     return node.emit("scatter_elements", data, indices, updates, axis=axis, reduction=reduction)
 
@@ -83,7 +81,7 @@ def _compress(node: Node) -> Result:
     if not node.has_attr("axis"):
         x = node.reshape(x, (node.count(x),))
     axis = node.axis(x, node.attr("axis", 0))
-    node.check_at_most(node.count(condition), node.dims(x)[axis], "conditions and what they select")
+    x = node.with_dim(x, axis, maximum(node.dims(x)[axis], node.count(condition)))
     found = nonzero(node, condition)
     places = node.reshape(found, (node.dims(found)[1],))
     return node.emit("gather", x, places, axis=axis)
@@ -122,8 +120,8 @@ def _tensor_scatter(node: Node) -> Result:
         raise node.bad(f"axis {axis}, mode {mode!r}")
     dims = list(node.dims(cache))
     length, size = dims[axis], node.dims(update)[axis]
+    size = minimum(size, length)
     update = node.with_dims(update, [*dims[:axis], size, *dims[axis + 1 :]])
-    node.check_at_most(size, length, "the update's length and the cache's")
     steps = node.emit("range", start=0, limit=size, delta=1, dtype=I64)
     rank = len(dims)
     places = node.reshape(steps, [size if k == axis else 1 for k in range(rank)])

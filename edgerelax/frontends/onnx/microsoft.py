@@ -1,7 +1,6 @@
 """Importers of onnxruntime's contributed operators (com.microsoft)."""
 
-from edgerelax.frontends.onnx.broadcasting import aligned
-from edgerelax.frontends.onnx.elementwise import broadcast_call
+from edgerelax.frontends.onnx.broadcasting import broadcast_call
 from edgerelax.frontends.onnx.nn import conv, matmul
 from edgerelax.frontends.onnx.node import Node
 from edgerelax.frontends.onnx.normalisation import layer_norm, over_trailing, rms_norm
@@ -101,7 +100,7 @@ def _fused_conv(node: Node) -> Result:
     result = conv(node, node.value(0), node.value(1), node.input(2))
     residual = node.input(3)
     if residual is not None:
-        result = node.emit("add", *aligned(node, result, residual))
+        result = broadcast_call(node, "add", result, residual)
     return _activated(node, result)
 
 

@@ -5,8 +5,7 @@ from math import prod
 
 import numpy as np
 
-from edgerelax.frontends.onnx.broadcasting import aligned, same_dims
-from edgerelax.frontends.onnx.elementwise import broadcast_call
+from edgerelax.frontends.onnx.broadcasting import aligned, broadcast_call, same_dims, settled
 from edgerelax.frontends.onnx.node import Node
 from edgerelax.frontends.onnx.registry import Result, importer
 from edgerelax.ir.graph import Value
@@ -25,21 +24,20 @@ def matmul(
     node: Node, a: Value, b: Value, transpose_a: bool = False, transpose_b: bool = False
 ) -> Value:
     """numpy's matmul; that sizes fit is checked at run time where unproven."""
-    a, b = fitted(node, a, b, transpose_a, transpose_b)
-    return node.emit("matmul", a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+    turns = {"transpose_a": transpose_a, "transpose_b": transpose_b}
+    (a, b), sizes = fitted(node, a, b, **turns)
+    return settled(node, node.emit("matmul", a, b, **turns), sizes)
 
 
 def fitted(
     node: Node, a: Value, b: Value, transpose_a: bool = False, transpose_b: bool = False
-) -> tuple[Value, Value]:
-    """Operands of a matrix product whose inner and batch dims agree."""
+) -> tuple[tuple[Value, ...], dict[int, Expr]]:
+    """Operands of a matrix product that fit each other, and open sizes of the result."""
     if node.rank(a) == 0 or node.rank(b) == 0:
         raise node.bad(f"{a.annotation} by {b.annotation}: no matrix product of scalars")
     inner_a = -2 if transpose_a and node.rank(a) > 1 else -1
     inner_b = -1 if transpose_b or node.rank(b) == 1 else -2
-    a, b = same_dims(node, (a, b), ((inner_a,), (inner_b,)))
-    a, b = aligned(node, a, b, skip=2)
-    return a, b
+    return aligned(node, same_dims(node, (a, b), ((inner_a,), (inner_b,))), skip=2)
 
 
 @importer("Gemm")

@@ -16,7 +16,7 @@ from edgerelax.ir.dtypes import DType
 from edgerelax.ir.graph import Constant, Value
 from edgerelax.ir.op import Array
 from edgerelax.ir.types import IntTensor, Tensor, as_tensor
-from edgerelax.sym import Expr, ExprLike, as_expr, ge, product, prove_eq, prove_le, select
+from edgerelax.sym import Expr, ExprLike, as_expr, product, prove_eq
 
 if TYPE_CHECKING:
     from edgerelax.frontends.onnx.walk import Frame, Walk
@@ -230,7 +230,11 @@ class Node:
         wanted = tuple(as_expr(d) for d in dims)
         if self.dims(value) == wanted:
             return value
-        self.check_equal(self.count(value), product(wanted), "element counts")
+        old, new = self.count(value), product(wanted)
+        if prove_eq(old, new) is False:
+            raise self.bad(f"{value.annotation} has {old} elements, {shape_text(wanted)} has {new}")
+        if prove_eq(old, new) is None:  # the check is a step of the value's way: it cannot be lost
+            value = self.with_dims(self.reshape(value, (old,)), (new,))
         return self.emit("reshape", value, dims=wanted)
 
     def cast(self, value: Value, dtype: DType) -> Value:
@@ -250,27 +254,17 @@ class Node:
             return value
         return self.walk.match(self, value, Tensor(new, self.tensor(value).dtype))
 
+    def recast(self, value: Value, *shapes: Sequence[Expr]) -> Value:
+        """The value asserted to have each of these shapes, one after the other, proven or not."""
+        for dims in shapes:
+            value = self.walk.match(self, value, Tensor(tuple(dims), self.tensor(value).dtype))
+        return value
+
     def with_dim(self, value: Value, axis: int, dim: ExprLike) -> Value:
         """The same, for one dim."""
         dims = list(self.dims(value))
         dims[axis] = as_expr(dim)
         return self.with_dims(value, dims)
-
-    def check_equal(self, a: ExprLike, b: ExprLike, what: str) -> None:
-        """Two integers must be equal: known now, or checked at run time."""
-        proven = prove_eq(as_expr(a), as_expr(b))
-        if proven is False:
-            raise self.bad(f"{what}: {a} and {b} differ")
-        if proven is None:
-            self.walk.check_equal(self, as_expr(a), as_expr(b))
-
-    def check_at_most(self, a: ExprLike, b: ExprLike, what: str) -> None:
-        """One integer must not exceed another: known now, or checked at run time."""
-        proven = prove_le(as_expr(a), as_expr(b))
-        if proven is False:
-            raise self.bad(f"{what}: {a} is more than {b}")
-        if proven is None:
-            self.check_equal(select(ge(as_expr(b), as_expr(a)), b, a), b, what)
 
     # Complaints, to raise
 

@@ -52,7 +52,7 @@ def _group_norm_of(node: Node, x: Value, scale: Value, bias: Value) -> Result:
     channels = node.dims(x)[1]
     if groups < 1:
         raise node.bad(f"{groups} groups")
-    node.check_equal(channels // groups * groups, channels, f"channels in {groups} whole groups")
+    x = node.with_dim(x, 1, channels // groups * groups)
     epsilon = node.attr("epsilon")
     return node.emit("group_norm", x, scale, bias, num_groups=groups, epsilon=epsilon)
 

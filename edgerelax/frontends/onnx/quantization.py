@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from edgerelax.frontends.onnx.broadcasting import settled
 from edgerelax.frontends.onnx.nn import conv_integer, fitted
 from edgerelax.frontends.onnx.node import Node
 from edgerelax.frontends.onnx.registry import Result, importer
@@ -76,9 +77,9 @@ def matmul_integer(
     node: Node, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None
 ) -> Value:
     """The exact product of 8-bit operands less their zero points, as i32."""
-    a, b = fitted(node, a, b)
+    operands, sizes = fitted(node, a, b)
     zeros = (one(node, a_zero), one(node, b_zero))
-    return node.emit("matmul_integer", a, b, *zeros)
+    return settled(node, node.emit("matmul_integer", *operands, *zeros), sizes)
 
 
 @importer("QLinearMatMul")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from edgerelax.frontends.onnx.node import Node
 from edgerelax.frontends.onnx.registry import Handler, Result, importer, register
 from edgerelax.ir.graph import Value
-from edgerelax.sym import Expr, as_expr, product, prove_eq
+from edgerelax.sym import Expr, as_expr, maximum, product, prove_eq
 
 REDUCTIONS = {
     "ReduceSum": ("reduce_sum", 13),
@@ -108,7 +108,7 @@ def _top_k(node: Node) -> Result:
 def _top_k_of(node: Node, k: Expr, largest: bool) -> Result:
     x = node.value(0)
     axis = node.axis(x, node.attr("axis"))
-    node.check_at_most(k, node.dims(x)[axis], "k and the dim to choose from")
+    x = node.with_dim(x, axis, maximum(k, node.dims(x)[axis]))
     return node.emit_all(
         "topk", x, k=k, axis=axis, largest=largest, sorted=bool(node.attr("sorted", 1))
     )

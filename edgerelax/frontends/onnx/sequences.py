@@ -77,7 +77,7 @@ def _split_to_sequence(node: Node) -> Result:
         sizes = [min(size, total - at) for at in range(0, total, size)]
     else:
         sizes = list(numbers)
-        node.check_equal(sum(sizes), node.dims(x)[axis], "the sizes' sum and the dim")
+        x = node.with_dim(x, axis, sum(sizes))
     parts = node.emit_all("split", x, sizes=tuple(as_expr(s) for s in sizes), axis=axis)
     if numbers is not None or node.attr("keepdims"):
         return (parts,)

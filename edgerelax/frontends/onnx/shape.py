@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from edgerelax.frontends.onnx.broadcasting import check_broadcast, must_agree
+from edgerelax.frontends.onnx.broadcasting import broadcast_size, must_agree, settled
 from edgerelax.frontends.onnx.node import Node, shape_text
 from edgerelax.frontends.onnx.registry import Result, importer
 from edgerelax.ir.dtypes import I64
@@ -102,6 +102,7 @@ def expand(node: Node, x: Value, wanted: Sequence[Expr]) -> Value:
     """Broadcast to at least these dims; that they fit is checked at run time where unproven."""
     rank = max(node.rank(x), len(wanted))
     x = node.reshape(x, [1] * (rank - node.rank(x)) + list(node.dims(x)))
+    sizes: dict[int, Expr] = {}
     for k, want in enumerate(wanted, rank - len(wanted)):
         own = node.dims(x)[k]
         if prove_eq(own, want) is not None or 1 in (own.as_int(), want.as_int()):
@@ -109,8 +110,8 @@ def expand(node: Node, x: Value, wanted: Sequence[Expr]) -> Value:
         if must_agree(own, want):
             x = node.with_dim(x, k, want)
         else:
-            check_broadcast(node, own, want)
-    return node.emit("expand", x, dims=tuple(wanted))
+            sizes[k] = broadcast_size(node, (own, want))
+    return settled(node, node.emit("expand", x, dims=tuple(wanted)), sizes)
 
 
 @importer("Tile", since=6)

@@ -6,7 +6,7 @@ from edgerelax.frontends.onnx.registry import Result, importer
 from edgerelax.ir.graph import Value
 from edgerelax.ops.joining import even_split
 from edgerelax.ops.slicing import center_crop_pads
-from edgerelax.sym import Expr, as_expr, prove_le
+from edgerelax.sym import Expr, as_expr, maximum
 
 LOWEST = -(1 << 31)
 """The least that an integer operand of which nothing is known is taken to be."""
@@ -47,10 +47,9 @@ def _split_at(node: Node, sizes: tuple[Expr, ...] | None) -> Result:
     axis = node.axis(x, node.attr("axis"))
     dim, count = node.dims(x)[axis], node.attr("num_outputs", node.output_count)
     if sizes is None:
-        sizes = even_split(dim, count)
-        if prove_le(0, sizes[-1]) is not True:
-            node.check_at_most(0, sizes[-1], f"{count} parts of {dim}")
-    node.check_equal(sum(sizes, as_expr(0)), dim, "the sizes' sum and the dim")
+        *most, last = even_split(dim, count)
+        sizes = (*most, maximum(0, last))
+    x = node.with_dim(x, axis, sum(sizes, as_expr(0)))
     return node.emit_all("split", x, sizes=sizes, axis=axis)
 
 
@@ -93,10 +92,7 @@ def _pad_by(
         raise node.unsupported(f"mode {mode!r}")
     x = node.value(0)
     result = node.emit("pad", x, fill, pads=pads, axes=axes, mode=mode)
-    for dim in node.dims(result):
-        if dim.as_int() is None and any(prove_le(0, p) is not True for p in pads):
-            node.check_at_most(0, dim, "a padded size")
-    return result
+    return node.with_dims(result, [maximum(0, dim) for dim in node.dims(result)])
 
 
 @importer("CenterCropPad")

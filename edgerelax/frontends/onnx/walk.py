@@ -46,7 +46,7 @@ from edgerelax.ir.graph import (
 from edgerelax.ir.op import Array
 from edgerelax.ir.types import Annotation, IntTensor, Shape, as_tensor, tensor
 from edgerelax.ops import OPS
-from edgerelax.sym import Expr, as_expr
+from edgerelax.sym import Expr, as_expr, bounds, eq, select
 
 MAX_DEPTH = 64
 """Functions and subgraphs inside each other; more is taken for endless recursion."""
@@ -104,6 +104,7 @@ class Walk:
     functions: dict[tuple[str, str, str], onnx.FunctionProto] = field(default_factory=dict)
     constants: Constants = field(default_factory=Constants)
     problems: Report = field(default_factory=Report)
+    _broadcasts: dict[tuple[Expr, Expr], Expr] = field(default_factory=dict)
     missing: list[tuple[tuple[str, str, int], str]] = field(default_factory=list)
 
     # Graphs and nodes
@@ -310,10 +311,17 @@ class Walk:
         """Assert an annotation at run time."""
         return self._bind(node, MatchCast(value), annotation)
 
-    def check_equal(self, node: Node, a: Expr, b: Expr) -> None:
-        """Two integers must be equal when the program runs."""
-        shape = self._bind(node, MakeShape((a,)))
-        self.match(node, shape, Shape((b,)))
+    def broadcast_size(self, node: Node, a: Expr, b: Expr) -> Expr:
+        """A symbol for what two sizes broadcast to: two ways to say it, which agree if they do."""
+        known = self._broadcasts.get((a, b))
+        if known is not None and known.symbols() <= self.builder.visible:
+            return known
+        least = min(bounds(a)[0] or 0, bounds(b)[0] or 0)
+        size = self.builder.fresh(f"{node.proto.output[0]}_n", max(0, least))
+        both = (select(eq(a, 1), b, a), select(eq(b, 1), a, b))
+        self.match(node, self._bind(node, MakeShape(both)), Shape((size, size)))
+        self._broadcasts[a, b] = size
+        return size
 
     def name_dims(self, node: Node, dims: Sequence[Expr], least: int = 0) -> tuple[Expr, ...]:
         """New symbols for sizes that are too intricate to reason about."""

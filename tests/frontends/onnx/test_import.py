@@ -13,6 +13,10 @@ from edgerelax.ir.evaluate import evaluate
 from edgerelax.ir.graph import IfElse, MatchCast, Module, ReadInts
 from edgerelax.ir.rewrite import all_bindings
 from edgerelax.ir.verify import verify
+from edgerelax.passes.canonicalize import canonicalize
+from edgerelax.passes.cse import cse
+from edgerelax.passes.dce import dce
+from edgerelax.passes.fold_constants import fold_constants
 from tests.frontends.onnx.graphs import model, node, value
 
 Array = Any
@@ -214,6 +218,22 @@ def test_a_product_of_sizes_that_differ_by_name() -> None:
         evaluate(module, {"a": a, "b": normal(4, 4)})
 
 
+def test_checks_outlive_the_clean_up_passes() -> None:
+    sliced = model(
+        [node("Reshape", ["x", "s"], ["y"])], [value("x", ["n"])], ["y"], {"s": np.array([-1, 4])}
+    )
+    added = model([node("Add", ["x", "b"], ["y"])], [value("x", ["n"]), value("b", ["m"])], ["y"])
+    for proto, inputs in (
+        (sliced, {"x": normal(9)}),
+        (added, {"x": normal(3), "b": normal(2)}),
+    ):
+        module = load(proto)
+        for clean_up in (canonicalize, fold_constants, cse, dce):
+            module = clean_up(module)
+        with pytest.raises(ShapeError):
+            evaluate(module, inputs)
+
+
 # Branches and loops
 
 
@@ -300,8 +320,9 @@ def test_an_arm_that_cannot_be_leaves_a_check() -> None:
     module = imported(proto)
     assert outputs(module) == ["f32[n, 4]"]
     evaluate(module, {"x": normal(2, 4), "c": np.array(True)})
-    with pytest.raises(EdgeRelaxError):
-        evaluate(module, {"x": normal(2, 4), "c": np.array(False)})
+    for after in (module, dce(canonicalize(module))):
+        with pytest.raises(EdgeRelaxError, match="choice"):
+            evaluate(after, {"x": normal(2, 4), "c": np.array(False)})
 
 
 def test_a_loop_of_known_length_unrolls() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
@@ -28,6 +29,22 @@ def path_of(name: str) -> Path:
 
 def count(module: Module, kind: type) -> int:
     return sum(isinstance(b.value, kind) for b in all_bindings(module.funcs["main"].body))
+
+
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+
+
+@pytest.mark.parametrize("path", sorted(LIGHT.glob("*.onnx")), ids=lambda p: p.stem)
+def test_architectures_of_the_onnx_package_import(path: Path) -> None:
+    module = load(path)
+    verify(module)
+    session = onnxruntime.InferenceSession(path)
+    outputs = [tuple(o.shape) for o in session.get_outputs()]
+    assert [result_shape(v.annotation) for v in module.funcs["main"].body.results] == outputs
+
+
+def result_shape(annotation: Any) -> tuple[int, ...]:
+    return tuple(d.as_int() for d in annotation.dims)
 
 
 def normal(*shape: int, scale: float = 1.0) -> Any:
