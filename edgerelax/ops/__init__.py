@@ -31,6 +31,7 @@ from edgerelax.ops import (
     slicing,
     softmax,
     sorting,
+    unique,
 )
 
 
@@ -72,5 +73,6 @@ OPS: dict[str, Operator] = _by_name(
         sampling.OPERATORS,
         scattering.OPERATORS,
         sorting.OPERATORS,
+        unique.OPERATORS,
     )
 )

@@ -80,15 +80,14 @@ def _coordinate(mode: str, ax: _Axis, at: Expr) -> _Ratio:
     """The source coordinate of output index `at`."""
     up, down, dim = ax.up, ax.down, ax.dim
     half_pixel = _Ratio((2 * at + 1) * down - up, 2 * up)
-    stretched = dim * up  # times 1 / down: the output's length before it is rounded
     match mode:
         case "half_pixel":
             return half_pixel
         case "pytorch_half_pixel":
-            one = _Ratio(as_expr(-1), as_expr(2))
-            return _choose(_is_one(ax), one, half_pixel)
+            zero = _Ratio(as_expr(0), as_expr(1))
+            return _choose(eq(ax.size, 1), zero, half_pixel)
         case "half_pixel_symmetric":
-            return _Ratio(half_pixel.above + stretched - ax.size * down, half_pixel.below)
+            return _Ratio(half_pixel.above + dim * up - ax.size * down, half_pixel.below)
         case "tf_half_pixel_for_nn":
             return _Ratio((2 * at + 1) * down, 2 * up)
         case "asymmetric":

@@ -24,12 +24,14 @@ from edgerelax.ops import (
     shaping,
     slicing,
     sorting,
+    unique,
 )
 from edgerelax.sym import Symbol, as_expr
 
 Array = np.ndarray[Any, Any]
 FAMILIES = (
     blocks, creation, indexing, joining, resize, sampling, scattering, shaping, slicing, sorting,
+    unique,
 )  # fmt: skip
 CASES = [
     pytest.param(op, sample, id=f"{op.name}-{k}")
