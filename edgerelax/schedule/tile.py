@@ -13,7 +13,7 @@ from edgerelax.ir.scalar import Scalar
 from edgerelax.schedule.contraction import Contraction, guarded, is_contiguous
 from edgerelax.schedule.index import is_one
 from edgerelax.schedule.points import decompose, result_of, store_flat, substitute_stage
-from edgerelax.schedule.reduce import Reduction, begin, convert, lanes_of, splat
+from edgerelax.schedule.reduce import Reduction, begin, convert, fold_lanes, lanes_of, splat
 from edgerelax.schedule.scalars import Scalars
 from edgerelax.schedule.writer import Writer, plus
 from edgerelax.sym import Atom, Axis, ExprLike, as_expr, divisible
@@ -49,10 +49,20 @@ class Tile:
     """Writes one tile into the open block, the outer axes being bound."""
 
     def __init__(
-        self, w: Writer, s: Scalars, found: Contraction, *, free_guards: Sequence[Scalar] = ()
+        self,
+        w: Writer,
+        s: Scalars,
+        found: Contraction,
+        *,
+        free_guards: Sequence[Scalar] = (),
+        dot: bool = False,
     ) -> None:
-        """`free_guards` are known to hold for every column of the tile."""
-        self.w, self.s, self.found = w, s, found
+        """`free_guards` are known to hold for every column of the tile.
+
+        `dot` runs the vectors along the innermost reduced axis, not along columns, which then
+        come one by one.
+        """
+        self.w, self.s, self.found, self.dot = w, s, found, dot
         self.guards = [g for g in found.guards if g not in free_guards]
         self.rows: list[_Row] = []
         self.columns: list[_Column] = []
@@ -144,10 +154,31 @@ class Tile:
         if len(axes) == 1 and not self.guards and self.w.target.is_gpu:
             self._unrolled(axes[0], sums)
             return
+        if len(axes) == 1 and self.dot:
+            self._dot(axes[0], sums)
+            return
         stop = self.w.params.scalar(axes[0].extent)
         with self.w.loop("k", i32(0), stop) as k:
             self.w.bind(axes[0], k)
             self._nest(axes[1:], pending, sums)
+
+    def _dot(self, axis: Axis, sums: list[list[Reduction]]) -> None:
+        """Vectors along the axis, whose lanes are added up at the end, then the rest of it."""
+        w = self.w
+        left, right = self._factors()
+        dtype = self.found.stage.body.dtype
+        fours = [[begin(w, "sum", dtype, lanes=4) for _ in line] for line in sums]
+        end, stop = w.params.scalar(axis.extent // 4 * 4), w.params.scalar(axis.extent)
+        with w.loop("k", i32(0), end, step=4) as k:
+            w.bind_vector(axis, k)
+            self._multiply(self._values(left), self._values(right), fours)
+        for line, four in zip(sums, fours, strict=True):
+            for total, part in zip(line, four, strict=True):
+                total.merge(w, fold_lanes(w, part).registers)
+        if not divisible(axis.extent, 4):
+            with w.loop("k", end, stop) as k:
+                w.bind(axis, k)
+                self._multiply(self._values(left), self._values(right), sums)
 
     def _unrolled(self, axis: Axis, sums: list[list[Reduction]]) -> None:
         """Steps of four in text, with vector loads along the axis where they are aligned."""

@@ -43,7 +43,7 @@ def configs(points: Points, target: Target) -> tuple[str, ...]:
 def cost(points: Points, config: str, target: Target) -> float:
     """Every step loads its operands."""
     total = work(points.stage)
-    alone = config == "scalar" or (config == "rows" and not points.inner_is_vector)
+    alone = config == "scalar" or not (points.inner_is_vector and points.reads_neighbours)
     each = 1 if alone else 4
     return roofline(total, target, threads=total.points / each, reuse=float(each))
 

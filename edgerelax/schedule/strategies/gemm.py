@@ -20,7 +20,17 @@ from edgerelax.schedule.strategies.pointwise import is_sub_word
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.tile import Group, Tile
 from edgerelax.schedule.writer import Writer
-from edgerelax.sym import Axis, Expr, as_expr, ceildiv, divisible, maximum, minimum, upper_bound
+from edgerelax.sym import (
+    Axis,
+    Expr,
+    as_expr,
+    ceildiv,
+    divisible,
+    maximum,
+    minimum,
+    prove_lt,
+    upper_bound,
+)
 
 GROUP = 64
 _CHUNK = 16  # columns of a CPU iteration
@@ -49,29 +59,51 @@ def match(unit: Unit, target: Target) -> Gemm | Reject:
 
 def configs(gemm: Gemm, target: Target) -> tuple[str, ...]:
     """By how many rows there can be."""
-    most = upper_bound(gemm.found.height)
-    if most == 1:
-        return ("1x4",) if target.is_gpu else ("1x16",)
-    return ("4x4", "8x4") if target.is_gpu else ("4x8",)
+    one = upper_bound(gemm.found.height) == 1
+    if target.is_gpu:
+        return ("1x4",) if one else ("4x4", "8x4")
+    if runs_along_steps(gemm.found):
+        return ("1x8 dot",) if one else ("2x4 dot",)
+    if one:
+        return ("1x16",) if gemm.found.is_windowed else ("1x32",)
+    return ("4x8",)
 
 
-def _height(config: str) -> int:
-    return int(config.split("x")[0])
+def runs_along_steps(found: Contraction) -> bool:
+    """Whether both factors adjoin along the innermost reduced axis, the right one only there."""
+    inner = found.stage.reduce[-1]
+    return (
+        not found.guards
+        and is_contiguous(found.left, inner)
+        and is_contiguous(found.right, inner)
+        and not is_contiguous(found.right, found.column)
+        and not prove_lt(inner.extent, 8)
+    )
+
+
+def _size(config: str) -> tuple[int, int]:
+    """Rows and columns of a tile."""
+    rows, columns = config.split()[0].split("x")
+    return int(rows), int(columns)
 
 
 def cost(gemm: Gemm, config: str, target: Target) -> float:
     """A value that is loaded serves a row or a column of the tile."""
     found = gemm.found
     total = work(found.stage)
-    rows = _height(config)
+    rows, columns = _size(config)
     tall = typical(found.height)
     idle = rows * -(-tall // rows) / max(tall, 1.0)
     wide = typical(found.width)
     idle *= 4 * -(-wide // 4) / max(wide, 1.0)
-    loads_left = rows if target.is_gpu else 2 * rows
-    loads_right = 1 if is_contiguous(found.right, found.column) else 4
-    reuse = 2.0 * rows * 4 / (loads_left / 4 + loads_right)
-    threads = total.points / (rows * 4)
+    if config.endswith("dot"):
+        reuse = 8.0 * rows * columns / (rows + columns)
+    else:
+        groups = columns // 4
+        splats = rows / 4 if target.is_gpu else rows / 2
+        each = 1 if is_contiguous(found.right, found.column) else 4
+        reuse = 8.0 * rows * groups / (splats + groups * each)
+    threads = total.points / (rows * columns)
     return roofline(_scaled(total, idle), target, threads=threads, reuse=reuse)
 
 
@@ -88,7 +120,7 @@ def emit(gemm: Gemm, config: str, target: Target) -> Emitted:
 def _emit_gpu(gemm: Gemm, config: str, target: Target) -> Kernel:
     w, found = Writer(target, gemm.unit.weights), gemm.found
     s = Scalars(w)
-    height = _height(config)
+    height, _ = _size(config)
     row_tiles, column_tiles = ceildiv(found.height, height), ceildiv(found.width, 4)
     down = 1 if height == 1 else 8
     across = GROUP // down
@@ -124,10 +156,10 @@ def _what(found: Contraction) -> str:
 def _emit_cpu(gemm: Gemm, config: str, target: Target) -> Kernel:
     w, found = Writer(target, gemm.unit.weights), gemm.found
     s = Scalars(w)
-    height = _height(config)
+    height, widest = _size(config)
     inner = _interior(found)
     split = inner is not None
-    chunk = found.width if split else as_expr(_CHUNK)
+    chunk = found.width if split else as_expr(max(_CHUNK, widest))
     chunks, row_tiles = ceildiv(found.width, chunk), ceildiv(found.height, height)
     if split:
         chunks = as_expr(1)
@@ -137,7 +169,7 @@ def _emit_cpu(gemm: Gemm, config: str, target: Target) -> Kernel:
         w.bind(axis, place)
     first_row = w.let("row", kop("mul", places[-1], i32(height)))
     width = w.params.scalar(found.width)
-    columns = _Columns(w, s, found, first_row, height, 16 if height == 1 else 8)
+    columns = _Columns(w, s, found, first_row, height, widest, config.endswith("dot"))
     if inner is not None:
         low, high, free = inner
         start, stop = w.params.scalar(low), w.params.scalar(high)
@@ -145,8 +177,8 @@ def _emit_cpu(gemm: Gemm, config: str, target: Target) -> Kernel:
         rest = columns.in_vectors(start, stop, free)
         columns.one_by_one(rest, width)
     else:
-        start = w.let("col", kop("mul", places[-2], i32(_CHUNK)))
-        stop = w.let("end", kop("min", width, kop("add", start, i32(_CHUNK))))
+        start = w.let("col", kop("mul", places[-2], w.params.scalar(chunk)))
+        stop = w.let("end", kop("min", width, kop("add", start, w.params.scalar(chunk))))
         columns.one_by_one(columns.in_vectors(start, stop, ()), stop)
     grid = count(found.outer) * chunks * row_tiles
     return w.kernel(gemm.unit.name, grid, 1, f"{_what(found)}, {config}")
@@ -162,19 +194,21 @@ class _Columns:
     first_row: KExpr
     height: int
     widest: int
+    dot: bool
 
     def in_vectors(self, start: KExpr, stop: KExpr, free: tuple[Scalar, ...]) -> KExpr:
         """As many groups of four as fit, several at once; gives where the rest begins."""
         w = self.w
-        for width in (self.widest, 4):
+        for width in (self.widest,) if self.dot else (self.widest, 4):
             length = kop("max", kop("sub", stop, start), i32(0))
             steps = kop("mul", kop("index_div", length, i32(width)), i32(width))
             end = w.let("end", kop("add", start, steps))
             with w.loop("col", start, end, step=width) as first:
-                offsets = range(0, width, 4)
+                lanes = 1 if self.dot else 4
+                offsets = range(0, width, lanes)
                 firsts = [w.let("col", kop("add", first, i32(k))) if k else first for k in offsets]
                 aligned = not self.found.is_windowed
-                groups = [Group(f, 4, whole=True, aligned=aligned) for f in firsts]
+                groups = [Group(f, lanes, whole=True, aligned=aligned) for f in firsts]
                 self._tile(free).write(self.first_row, self.height, groups)
             start = end
         return start
@@ -185,7 +219,7 @@ class _Columns:
             self._tile(()).write(self.first_row, self.height, [Group(first, 1, whole=True)])
 
     def _tile(self, free: tuple[Scalar, ...]) -> Tile:
-        return Tile(self.w, self.s, self.found, free_guards=free)
+        return Tile(self.w, self.s, self.found, free_guards=free, dot=self.dot)
 
 
 def _interior(found: Contraction) -> tuple[Expr, Expr, tuple[Scalar, ...]] | None:

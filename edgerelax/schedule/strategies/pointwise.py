@@ -20,7 +20,7 @@ from edgerelax.ir.kernel import (
     kop,
 )
 from edgerelax.ir.loop import Stage
-from edgerelax.schedule.index import numel
+from edgerelax.schedule.index import flat_index, is_one, numel, stride_of
 from edgerelax.schedule.points import (
     can_be_vector,
     compute_point,
@@ -56,6 +56,16 @@ class Points:
             return False
         s = Scalars(Writer(_ANY))
         return can_be_vector(self.stage, s, self.stage.axes[-1])
+
+    @property
+    def reads_neighbours(self) -> bool:
+        """Whether whatever varies along the innermost axis is read from next to each other."""
+        inner = self.stage.axes[-1]
+        return all(
+            is_one(stride_of(flat_index(load.buffer, load.index), inner))
+            for load in self.stage.loads()
+            if inner in load.axes()
+        )
 
     @property
     def is_dense(self) -> bool:
