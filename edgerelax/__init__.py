@@ -1,1 +1,6 @@
 """edgerelax: compile a model once, with symbolic shapes, and run it anywhere."""
+
+from edgerelax.api import Executable, Session, compile, load
+from edgerelax.version import VERSION as __version__
+
+__all__ = ["Executable", "Session", "__version__", "compile", "load"]

@@ -1,0 +1,129 @@
+"""The second half of scripts/demo: export, run on every host, compare with onnxruntime, print a table."""
+
+import functools
+import http.server
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from edgerelax import api
+from edgerelax.checking import difference
+from tests.browser.harness import Browser, chromium
+from tests.e2e.models import REAL, Inputs, run_reference, shape_text
+
+SITE = ROOT / "dist" / "site"
+MODELS = SITE / "models"
+console = Console(highlight=False, width=110)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model on one host at one combination of sizes."""
+
+    model: str
+    shapes: str
+    host: str
+    milliseconds: float
+    difference: float
+
+
+def main(arguments: list[str]) -> int:
+    if set(arguments) - {"--serve"}:
+        print("usage: scripts/demo [--serve]")
+        return 2
+    build_site()
+    rows: list[Row] = []
+    for name in REAL:
+        rows += run_natively(name)
+    with chromium(SITE / "check") as browser:
+        for name in REAL:
+            rows += run_in_browser(browser, name)
+    show(rows)
+    if "--serve" in arguments:
+        serve()
+    return 0 if all(row.difference <= 1e-3 for row in rows) else 1
+
+
+def build_site() -> None:
+    """The web app, and each model exported beside it."""
+    shutil.rmtree(SITE, ignore_errors=True)
+    shutil.copytree(ROOT / "webapp" / "dist", SITE)
+    (SITE / "check").mkdir()
+    for name, model in REAL.items():
+        start = time.perf_counter()
+        executable = api.compile(model.path)
+        executable.save(MODELS / name)
+        launches = executable.report.launches
+        console.print(
+            f"exported {name}: {time.perf_counter() - start:.1f} s, "
+            f"{launches['gpu']} launches, {weights(name) / 1e6:.1f} MB of weights"
+        )
+    tokenizer = MODELS / "minilm-tokenizer"
+    tokenizer.mkdir()
+    shutil.copy(ROOT / "models" / "minilm-tokenizer" / "tokenizer.json", tokenizer)
+
+
+def weights(name: str) -> int:
+    return sum(f.stat().st_size for f in (MODELS / name).glob("weights-*"))
+
+
+def run_natively(name: str) -> Iterator[Row]:
+    for device in ("cpu", "wgpu"):
+        with api.load(MODELS / name, device) as session:
+            for inputs in REAL[name].inputs():
+                outputs = session.run(inputs)
+                start = time.perf_counter()
+                session.run(inputs)
+                spent = (time.perf_counter() - start) * 1e3
+                yield row(name, inputs, f"native {device}", spent, outputs)
+
+
+def run_in_browser(browser: Browser, name: str) -> Iterator[Row]:
+    url = browser.publish(MODELS / name, name)
+    for backend in ("wasm", "webgpu"):
+        browser.open(name, url, backend=backend)
+        for inputs in REAL[name].inputs():
+            outputs, _ = browser.run(name, inputs)
+            _, spent = browser.run(name, inputs)
+            yield row(name, inputs, f"Chromium {backend}", spent, outputs)
+        browser.script("await models[argument].dispose()", name)
+
+
+def row(
+    name: str, inputs: Inputs, host: str, spent: float, outputs: Mapping[str, np.ndarray]
+) -> Row:
+    wanted = run_reference(name, inputs)
+    gap = max(difference(outputs[output], value) for output, value in wanted.items())
+    return Row(name, shape_text(inputs), host, spent, gap)
+
+
+def show(rows: list[Row]) -> None:
+    table = Table("model", "shapes", "host", "time", "difference", title="Against onnxruntime")
+    for r in rows:
+        table.add_row(r.model, r.shapes, r.host, f"{r.milliseconds:.1f} ms", f"{r.difference:.1e}")
+    console.print(table)
+    console.print("WebGPU ran on a software adapter here: its times say nothing about a GPU.")
+
+
+def serve() -> None:
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(SITE))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 8080), handler)
+    console.print("the demo site is at http://127.0.0.1:8080; stop with Ctrl-C")
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        server.server_close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
