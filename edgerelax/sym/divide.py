@@ -1,4 +1,4 @@
-"""Floor division with simplification. Every rule is an equation that holds where the divisor is not 0."""
+"""Floor division with simplification. Every rule holds wherever the divisor is not 0."""
 
 from functools import lru_cache
 from math import gcd

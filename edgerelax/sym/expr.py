@@ -1,9 +1,9 @@
 """Integer expressions in canonical form: polynomials over interned atoms (design 3).
 
 Equal expressions are one object: equality is identity, and memo tables by expression are exact.
-An atom is a symbol, a loop axis, a floor division, min, max, a selection, or a value known by bounds
-only. `a % b` is sugar for `a - b*(a//b)`; the printer recognises it again. Division by zero has no value:
-what is simplified under `//` holds wherever the divisor is not zero.
+An atom is a symbol, a loop axis, a floor division, min, max, a selection, or a value known by
+bounds only. `a % b` is sugar for `a - b*(a//b)`; the printer recognises it again. Division by zero
+has no value: what is simplified under `//` holds wherever the divisor is not zero.
 """
 
 import numbers

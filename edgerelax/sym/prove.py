@@ -1,6 +1,6 @@
 """Proofs of order and equality for all sizes. None is "unknown"; a guess is not an answer."""
 
-from edgerelax.sym.bounds import INF, interval
+from edgerelax.sym.bounds import INF, atom_interval, interval
 from edgerelax.sym.expr import (
     Atom,
     Axis,
@@ -9,9 +9,9 @@ from edgerelax.sym.expr import (
     FloorDiv,
     Max,
     Min,
+    Monomial,
     Opaque,
     Select,
-    Symbol,
     _make,
     as_expr,
 )
@@ -82,9 +82,7 @@ def _is_plain(e: Expr, axis: Axis) -> bool:
         for atom in monomial:
             if atom is axis:
                 alone += 1 if len(monomial) == 1 else 2
-            elif any(axis in part.atoms() for part in atom.parts()):
-                return False
-            elif isinstance(atom, Opaque) and axis in atom.expr.axes():
+            elif axis in atom.expr.axes():
                 return False
     return alone == 1
 
@@ -152,12 +150,36 @@ def _split(e: Expr, atom: Atom) -> tuple[Expr, Expr]:
 
 
 def _shifted(e: Expr) -> bool:
-    """Count each symbol from its lower bound: all coefficients >= 0 then prove it."""
-    shift: dict[Atom, ExprLike] = {}
+    """Count each atom from an end of its interval: it is proved if no coefficient is negative.
+
+    Atoms count as unknowns of their own: nothing is put inside them, where it could be rewritten.
+    """
+    ends: dict[Atom, tuple[int, int]] = {}
     for atom in {a for _, m in e.terms() for a in m}:
-        lo = interval(atom.expr)[0]
-        if lo == -INF or (lo < 0 and not isinstance(atom, Symbol)):
+        lo, hi = atom_interval(atom)
+        falls = all(k < 0 for k, m in e.terms() if atom in m)
+        if hi != INF and (falls or lo == -INF):
+            ends[atom] = (int(hi), -1)
+        elif lo != -INF:
+            ends[atom] = (int(lo), 1)
+        else:
             return False
-        if isinstance(atom, Symbol):
-            shift[atom] = Symbol(f"{atom.name}'", 0) + int(lo)
-    return all(k >= 0 for k, _ in e.subs(shift).terms())
+    total: dict[Monomial, int] = {}
+    for k, monomial in e.terms():
+        for left, coefficient in _counted(k, monomial, ends).items():
+            total[left] = total.get(left, 0) + coefficient
+    return all(k >= 0 for k in total.values())
+
+
+def _counted(k: int, monomial: Monomial, ends: dict[Atom, tuple[int, int]]) -> dict[Monomial, int]:
+    """k times the product of `end ± distance`, as a polynomial of the distances."""
+    out: dict[Monomial, int] = {(): k}
+    for atom in monomial:
+        end, sign = ends[atom]
+        grown: dict[Monomial, int] = {}
+        for left, coefficient in out.items():
+            grown[left] = grown.get(left, 0) + coefficient * end
+            with_atom = (*left, atom)
+            grown[with_atom] = grown.get(with_atom, 0) + coefficient * sign
+        out = grown
+    return out

@@ -1,4 +1,4 @@
-"""Match parameter dims with actual dims: bind symbols, solve for them, or say what must be checked."""
+"""Match parameter dims with actual dims: bind symbols, or say what must be checked."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,8 +20,8 @@ class Solution:
 def unify(pairs: Sequence[tuple[ExprLike, ExprLike]]) -> Solution:
     """Solve parameter == actual for the parameters' symbols.
 
-    First bare symbols, then linear `c*v + k == e` (that c divides is a check), then what is left: proved
-    equalities are dropped, impossible ones are contradictions, the rest are checks.
+    First bare symbols, then linear `c*v + k == e` (that c divides is a check), then what is left:
+    proved equalities are dropped, impossible ones are contradictions, the rest are checks.
     """
     solution = Solution()
     left: list[tuple[Expr, Expr]] = []

@@ -1,4 +1,4 @@
-"""Expressions as Python text, and back. Text is parsed with `ast` and a whitelist, never evaluated."""
+"""Expressions as Python text, and back. Text is parsed by a whitelist, never evaluated."""
 
 import ast
 from collections.abc import Callable
