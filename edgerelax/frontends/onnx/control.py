@@ -1,6 +1,6 @@
 """Importers of control flow: If as a branch or as the arm that is taken; Loop and Scan unrolled."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,13 +9,14 @@ import onnx
 from edgerelax.frontends.onnx.node import Node
 from edgerelax.frontends.onnx.registry import Item, Result, importer
 from edgerelax.frontends.onnx.slicing import concat
-from edgerelax.frontends.onnx.walk import ImpossibleArmError, Unknown
+from edgerelax.frontends.onnx.walk import ImpossibleArmError, RanksDifferError, Rest, Unknown
 from edgerelax.ir.diagnostics import ShapeError, UnsupportedError
 from edgerelax.ir.graph import Constant, Value, Var
 from edgerelax.ir.types import as_tensor
 from edgerelax.ops.shaping import unsqueezed
 from edgerelax.sym import Expr, as_expr, eq, prove_eq, select
 
+ARMS = ("then_branch", "else_branch")
 MAX_UNROLLED = 20_000
 """Nodes that unrolled loops of one model may come to."""
 
@@ -39,48 +40,71 @@ def inline(node: Node, graph: onnx.GraphProto, items: Sequence[Item]) -> list[An
     return node.walk.graph(graph, frame)
 
 
-ARMS = ("then_branch", "else_branch")
-
-
 def _branch(node: Node, cond: Value | Expr) -> Result:
-    """Both arms; if one of them cannot be, the other, and a check that it is the one to take."""
-    before = node.walk.problems_so_far()
+    """Both arms as one branch; where their ranks differ, what follows goes into the arms."""
+    results = _both_arms(node, cond, lambda arm: inline(node, node.attr(arm), ()))
+    if results is None:
+        raise RanksDifferError(node, lambda rest: _with_rest(node, cond, rest))
+    return list(results)
+
+
+def _with_rest(node: Node, cond: Value | Expr, rest: Rest) -> list[Any]:
+    """The rest of the graph in each arm, where it is known what the branch gave."""
+
+    def arm(name: str) -> list[Any]:
+        frame = node.frame.inner()
+        given = inline(node, node.attr(name), ())
+        frame.names.update(zip(node.proto.output, given, strict=False))
+        return rest(frame)
+
+    results = _both_arms(node, cond, arm)
+    if results is None:
+        raise _undecided(node, cond)
+    return list(results)
+
+
+def _both_arms(
+    node: Node, cond: Value | Expr, arm: Callable[[str], list[Any]]
+) -> Sequence[Any] | None:
+    """A branch; None, and nothing emitted, if its arms give other ranks or types.
+
+    If an arm cannot be for any sizes, the other one alone, and a check that it is the one to take.
+    """
+    builder, before = node.walk.builder, node.walk.problems_so_far()
+    name = next((o for o in node.proto.output if o), node.op)
     try:
-        results = _both_arms(node, cond)
+        with builder.block() as bindings:
+            then, other = (lambda a=a: _values(node, a, arm) for a in ARMS)
+            results = builder.if_else(cond, then, other, name, node.origin)
     except ImpossibleArmError as impossible:
         node.walk.forget_problems(before)
-        other = next(a for a in ARMS if a != impossible.arm)
+        kept = next(a for a in ARMS if a != impossible.arm)
         try:
-            results = inline(node, node.attr(other), ())
+            return _if_taken(node, arm(kept), cond, wanted=kept == "then_branch")
         except ShapeError:
             raise impossible.problem from None
-        return _if_taken(node, results, cond, wanted=other == "then_branch")
     if node.walk.problems_so_far() != before:
         raise node.unsupported("its branches hold nodes that cannot be imported")
-    for result, name in zip(results, node.proto.output, strict=False):
-        tensor = as_tensor(result.annotation)
-        if tensor is None or tensor.rank is None or tensor.dtype is None:
-            raise _undecided(node, cond, name)
+    known = [as_tensor(r.annotation) for r in results]
+    if any(t is None or t.rank is None or t.dtype is None for t in known):
+        return None
+    for binding in bindings:
+        builder.append(binding)
     return results
 
 
-def _both_arms(node: Node, cond: Value | Expr) -> Sequence[Any]:
+def _values(node: Node, name: str, arm: Callable[[str], list[Any]]) -> list[Value]:
+    """What an arm gives; nothing if it holds nodes that cannot be imported."""
     before = node.walk.problems_so_far()
-
-    def arm(name: str) -> list[Value]:
-        try:
-            values = inline(node, node.attr(name), ())
-        except ShapeError as problem:
-            raise ImpossibleArmError(name, problem) from None
-        if node.walk.problems_so_far() != before:
-            return []
-        if not all(isinstance(v, Var | Constant) for v in values):
-            raise node.unsupported("a branch that gives sequences or absent values")
-        return values
-
-    name = next((o for o in node.proto.output if o), node.op)
-    if_else = node.walk.builder.if_else
-    return if_else(cond, lambda: arm(ARMS[0]), lambda: arm(ARMS[1]), name, node.origin)
+    try:
+        values = arm(name)
+    except ShapeError as problem:
+        raise ImpossibleArmError(name, problem) from None
+    if node.walk.problems_so_far() != before:
+        return []
+    if not all(isinstance(v, Var | Constant) for v in values):
+        raise node.unsupported("a branch that gives sequences or absent values")
+    return values
 
 
 def _if_taken(node: Node, results: Sequence[Any], cond: Value | Expr, wanted: bool) -> list[Any]:
@@ -101,12 +125,12 @@ def _if_taken(node: Node, results: Sequence[Any], cond: Value | Expr, wanted: bo
     return [checked(r) if isinstance(r, Var | Constant) else r for r in results]
 
 
-def _undecided(node: Node, cond: Value | Expr, name: str) -> UnsupportedError:
+def _undecided(node: Node, cond: Value | Expr) -> UnsupportedError:
     dims = sorted(map(str, cond.symbols())) if isinstance(cond, Expr) else []
     hint = f"fix {', '.join(dims)} with --dim" if dims else "export the model without the branch"
     return node.unsupported(
-        f"the branches give tensors of different ranks or types for {name!r}, and which is taken "
-        "is not known before the model runs",
+        "depending on the branch, the graph gives tensors of different ranks or types, and which is "
+        "taken is not known before the model runs",
         hint,
     )
 

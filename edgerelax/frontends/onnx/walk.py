@@ -1,7 +1,7 @@
 """The walk over a model's graphs: scopes, functions, dispatch to importer rows, what rows emit."""
 
 from collections import ChainMap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,14 @@ class ImpossibleArmError(Exception):
         self.arm, self.problem = arm, problem
 
 
+class RanksDifferError(Exception):
+    """A branch whose arms give other ranks: `split` imports the rest of the graph into each arm."""
+
+    def __init__(self, node: Node, split: "Callable[[Rest], list[Any]]") -> None:
+        super().__init__(node.origin)
+        self.split = split
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """Where the walk is: names in sight, versions, attributes of the enclosing function call."""
@@ -91,6 +99,10 @@ class Frame:
             path=f"{self.path}{path}/" if path else self.path,
             depth=self.depth + 1,
         )
+
+
+Rest = Callable[[Frame], list[Any]]
+"""Imports the rest of a graph in a frame; gives what the graph's outputs stand for."""
 
 
 @dataclass(slots=True)
@@ -125,8 +137,18 @@ class Walk:
         self, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], frame: Frame
     ) -> list[Any]:
         """Import what the outputs need, in order."""
-        for node in needed_nodes(nodes, outputs, f"{self.label}: {frame.path or 'graph'}"):
-            self._node(node, frame)
+        needed = needed_nodes(nodes, outputs, f"{self.label}: {frame.path or 'graph'}")
+        return self._in_order(needed, outputs, frame)
+
+    def _in_order(
+        self, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], frame: Frame
+    ) -> list[Any]:
+        for k, node in enumerate(nodes):
+            try:
+                self._node(node, frame)
+            except RanksDifferError as differ:
+                rest = nodes[k + 1 :]
+                return differ.split(lambda inner: self._in_order(rest, outputs, inner))
         return [self._look_up(name, frame, "graph output") if name else None for name in outputs]
 
     def _look_up(self, name: str, frame: Frame, user: str) -> Any:
@@ -192,7 +214,7 @@ class Walk:
     def _handled(self, handler: Handler, node: Node) -> Sequence[Item]:
         try:
             result: Result = handler(node)
-        except (EdgeRelaxError, ImpossibleArmError):
+        except (EdgeRelaxError, ImpossibleArmError, RanksDifferError):
             raise
         except Exception as error:
             raise PassError(
