@@ -129,8 +129,8 @@ def _undecided(node: Node, cond: Value | Expr) -> UnsupportedError:
     dims = sorted(map(str, cond.symbols())) if isinstance(cond, Expr) else []
     hint = f"fix {', '.join(dims)} with --dim" if dims else "export the model without the branch"
     return node.unsupported(
-        "depending on the branch, the graph gives tensors of different ranks or types, and which is "
-        "taken is not known before the model runs",
+        "depending on the branch, the graph gives tensors of different ranks or types, and which "
+        "is taken is not known before the model runs",
         hint,
     )
 

@@ -3,6 +3,7 @@
 from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -147,8 +148,7 @@ class Walk:
             try:
                 self._node(node, frame)
             except RanksDifferError as differ:
-                rest = nodes[k + 1 :]
-                return differ.split(lambda inner: self._in_order(rest, outputs, inner))
+                return differ.split(partial(self._in_order, nodes[k + 1 :], outputs))
         return [self._look_up(name, frame, "graph output") if name else None for name in outputs]
 
     def _look_up(self, name: str, frame: Frame, user: str) -> Any:
