@@ -151,7 +151,9 @@ class _Run:
             case VarDecl(name, value):
                 self.env[name] = self._register(self.eval(value), value.lanes)
             case Assign(name, value):
-                self.env[name][self.active] = self.eval(value)
+                register = self.env[name].copy()  # what was read of the old one stays
+                register[self.active] = self.eval(value)
+                self.env[name] = register
             case Array():
                 self._declare(stmt)
             case KStore():
