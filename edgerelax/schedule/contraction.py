@@ -56,20 +56,20 @@ class Contraction:
 
 def contraction(stage: Stage) -> Contraction | Reject:
     """The stage as a contraction, if it is one."""
-    if stage.combiner != "sum" or not stage.reduce:
+    if stage.combiner != "sum":
         return Reject("it sums nothing")
     if stage.where is not None and not stage.where.axes() & set(stage.reduce):
         return Reject("some outputs are not stored")
     if not has_vectors(stage.body.dtype) or not has_vectors(stage.out.dtype):
         return Reject(f"{stage.body.dtype} has no vectors")
     stage = coalesce(stage)
+    if not stage.reduce or not stage.axes:
+        return Reject("there is one output, or one step")
     guards: list[Scalar] = [] if stage.where is None else list(conjuncts(stage.where))
     body = _unguarded(stage.body, guards)
     if not (isinstance(body, Op) and body.fn == "mul"):
         return Reject("no product is summed")
     left, right = (_unguarded(f, guards) for f in body.operands)
-    if not stage.axes:
-        return Reject("there is one output")
     column = _column(stage)
     if column in left.axes() and column not in right.axes():
         left, right = right, left

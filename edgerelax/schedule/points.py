@@ -105,7 +105,9 @@ def coalesce(stage: Stage) -> Stage:
 
 def coalesce_axes(stage: Stage, axes: tuple[Axis, ...]) -> tuple[tuple[Axis, ...], Stage]:
     """The axes that take the place of some, and what the stage computes in terms of them."""
-    ones: dict[Atom, ExprLike] = {a: 0 for a in axes if prove_eq(a.extent, 1)}
+    guard = frozenset() if stage.where is None else stage.where.axes()
+    steps = guard & set(stage.reduce)  # by them it is known that the predicate is one on steps
+    ones: dict[Atom, ExprLike] = {a: 0 for a in axes if prove_eq(a.extent, 1) and a not in steps}
     if ones:
         stage = substitute_stage(stage, ones)
     kept = [a for a in axes if a not in ones]

@@ -52,9 +52,7 @@ class Builder:
         index: list[Expr] = []
         guards: list[Scalar] = []
         for a in picked:
-            kind = self.pick(
-                "plain", "plain", "shift", "strided", "reverse", "half", "pad", "gather"
-            )
+            kind = self.pick("plain", "plain", *ODD)
             at, size = as_expr(a), a.extent
             if kind == "shift":
                 at, size = at + 2, size + 2
