@@ -20,6 +20,9 @@ ARMS = ("then_branch", "else_branch")
 MAX_UNROLLED = 20_000
 """Nodes that unrolled loops of one model may come to."""
 
+MAX_SPLITS = 128
+"""Branches that may take the rest of the graph into their arms; each does the rest twice."""
+
 
 @importer("If")
 def _if(node: Node) -> Result:
@@ -50,6 +53,9 @@ def _branch(node: Node, cond: Value | Expr) -> Result:
 
 def _with_rest(node: Node, cond: Value | Expr, rest: Rest) -> list[Any]:
     """The rest of the graph in each arm, where it is known what the branch gave."""
+    node.walk.splits += 1
+    if node.walk.splits > MAX_SPLITS:
+        raise _undecided(node, cond)
 
     def arm(name: str) -> list[Any]:
         frame = node.frame.inner()

@@ -1,6 +1,7 @@
 """All importer rows: importing this module fills the registry."""
 
 from edgerelax.frontends.onnx import (
+    attention,
     control,
     creation,
     elementwise,
@@ -19,6 +20,7 @@ from edgerelax.frontends.onnx import (
 )
 
 LOADED = (
+    attention,
     control,
     creation,
     elementwise,

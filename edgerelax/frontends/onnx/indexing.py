@@ -95,10 +95,28 @@ def _nonzero(node: Node) -> Result:
 def nonzero(node: Node, x: Value) -> Value:
     """Places of the elements that are not 0, one per column; how many there are is read."""
     places, found = node.emit_all("nonzero", x)
-    total = node.dims(places)[1]
+    (kept,) = _first(node, [places], found, axis=1)
+    return kept
+
+
+def _first(node: Node, values: list[Value], found: Value, axis: int) -> list[Value]:
+    """The first of the elements along an axis; how many are meant is read from `found`."""
+    total = node.dims(values[0])[axis]
     (count,) = node.walk.read_ints(node, found, 1, 0, upper_bound(total))
-    kept = node.emit("slice", places, starts=(0,), ends=(count,), axes=(1,), steps=None)
-    return node.with_dim(kept, 1, count)
+    cut = {"starts": (0,), "ends": (count,), "axes": (axis,), "steps": None}
+    return [node.with_dim(node.emit("slice", v, **cut), axis, count) for v in values]
+
+
+@importer("Unique")
+def _unique(node: Node) -> Result:
+    x = node.value(0)
+    if node.has_attr("axis") and node.rank(x) != 1:
+        raise node.unsupported("an axis: only single elements are told apart")
+    values, firsts, inverse, counts, found = node.emit_all(
+        "unique", x, sorted=bool(node.attr("sorted"))
+    )
+    values, firsts, counts = _first(node, [values, firsts, counts], found, axis=0)
+    return (values, firsts, inverse, counts)
 
 
 @importer("ArrayFeatureExtractor", domain="ai.onnx.ml")

@@ -117,6 +117,7 @@ class Walk:
     functions: dict[tuple[str, str, str], onnx.FunctionProto] = field(default_factory=dict)
     constants: Constants = field(default_factory=Constants)
     problems: Report = field(default_factory=Report)
+    splits: int = 0
     _broadcasts: dict[tuple[Expr, Expr], Expr] = field(default_factory=dict)
     missing: list[tuple[tuple[str, str, int], str]] = field(default_factory=list)
 
@@ -148,7 +149,11 @@ class Walk:
             try:
                 self._node(node, frame)
             except RanksDifferError as differ:
-                return differ.split(partial(self._in_order, nodes[k + 1 :], outputs))
+                try:
+                    return differ.split(partial(self._in_order, nodes[k + 1 :], outputs))
+                except UnsupportedError as problem:
+                    self.problems.add(problem)
+                    return [UNKNOWN] * len(outputs)
         return [self._look_up(name, frame, "graph output") if name else None for name in outputs]
 
     def _look_up(self, name: str, frame: Frame, user: str) -> Any:

@@ -38,7 +38,7 @@ TEXT = ("ImageDecoder", "RegexFullMatch", "StringConcat", "StringNormalizer", "S
 RANDOM = ("Bernoulli", "RandomUniformLike")
 TRAINING = ("Adagrad", "Adam", "Momentum")
 CLASSIC = ("Binarizer", "LabelEncoder", "TfIdfVectorizer", "TreeEnsemble")
-MISSING = ("BitCast", "DeformConv", "Det", "NonMaxSuppression", "Unique")
+MISSING = ("BitCast", "DeformConv", "Det", "NonMaxSuppression")
 UNSUPPORTED_OPS = frozenset((*TEXT, *RANDOM, *TRAINING, *CLASSIC, *MISSING))
 
 # Importing these needs a length that in the symbolic case only a run tells.
@@ -65,6 +65,9 @@ UNSUPPORTED_CASES = {
     "training_dropout_default": "random numbers",
     "training_dropout_default_mask": "random numbers",
     "training_dropout_mask": "random numbers",
+    "unique_sorted_with_axis": "an axis",
+    "unique_sorted_with_axis_3d": "an axis",
+    "unique_sorted_with_negative_axis": "an axis",
 }
 Array = np.ndarray[Any, Any]
 

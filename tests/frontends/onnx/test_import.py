@@ -308,6 +308,32 @@ def test_arms_of_different_ranks_are_refused_with_the_dim_to_fix() -> None:
     assert outputs(imported(proto, m=7)) == ["f32[n, 7]"]
 
 
+def test_arms_of_different_ranks_take_the_rest_of_the_graph_with_them() -> None:
+    flat = graph([node("Flatten", ["x"], ["t"], axis=0)], ["t"])
+    deep = graph([node("Unsqueeze", ["x", "axis0"], ["e"])], ["e"])
+    nodes = [branch("c", flat, deep), node("ReduceSum", ["y"], ["z"], keepdims=0)]
+    inputs = [value("x", ["n"]), value("c", [], TensorProto.BOOL)]
+    module = imported(model(nodes, inputs, ["z"], {"axis0": np.array([0, 1, 2])}))
+    assert outputs(module) == ["f32[()]"]
+    for cond in (True, False):
+        found = evaluate(module, {"x": normal(5), "c": np.array(cond)})
+        np.testing.assert_allclose(found["z"], normal(5).sum(), rtol=1e-5)
+
+
+def test_many_such_branches_are_refused_before_they_grow_without_end() -> None:
+    nodes, inputs, last = [], [value("x", ["n"])], "x"
+    for k in range(24):
+        inputs.append(value(f"c{k}", [], TensorProto.BOOL))
+        flat = graph([node("Flatten", [last], [f"t{k}"], axis=0)], [f"t{k}"])
+        deep = graph([node("Unsqueeze", [last, "axis0"], [f"e{k}"])], [f"e{k}"])
+        choice = node("If", [f"c{k}"], [f"y{k}"], then_branch=flat, else_branch=deep)
+        total = node("ReduceSum", [f"y{k}"], [f"s{k}"], keepdims=0)
+        nodes += [choice, total, node("Add", ["x", f"s{k}"], [f"r{k}"])]
+        last = f"r{k}"
+    with pytest.raises(UnsupportedError, match="depending on the branch"):
+        load(model(nodes, inputs, [last], {"axis0": np.array([0, 1, 2])}))
+
+
 def test_an_arm_that_cannot_be_leaves_a_check() -> None:
     good = graph([node("Relu", ["x"], ["t"])], ["t"])
     bad = graph([node("MatMul", ["x", "w"], ["e"])], ["e"])

@@ -126,6 +126,11 @@ def test_voice_detection_with_its_branches(length: int, rate: int) -> None:
     compare(name, module, [speech(1, length, rate), speech(3, length, rate)])
 
 
+def test_voice_detection_with_nothing_fixed() -> None:
+    name = "silero/silero_vad.onnx"
+    compare(name, load(path_of(name)), [speech(1, 576, 16000), speech(2, 288, 8000)])
+
+
 def test_voice_detection_over_a_sequence() -> None:
     name = "silero/silero_vad_16k_sequence.onnx"
     runs = [

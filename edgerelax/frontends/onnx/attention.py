@@ -1,0 +1,371 @@
+"""Importers of onnxruntime's attention operators and of products with packed weights."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from edgerelax.frontends.onnx.broadcasting import broadcast_call
+from edgerelax.frontends.onnx.nn import matmul
+from edgerelax.frontends.onnx.node import Node
+from edgerelax.frontends.onnx.normalisation import over_trailing
+from edgerelax.frontends.onnx.registry import Result, importer
+from edgerelax.ir.dtypes import BOOL, F32, I64
+from edgerelax.ir.graph import Value
+from edgerelax.ir.op import Array
+from edgerelax.sym import Expr, as_expr, maximum
+
+MICROSOFT = "com.microsoft"
+
+
+# Products with packed weights
+
+
+@importer("MatMulNBits", domain=MICROSOFT)
+def _matmul_n_bits(node: Node) -> Result:
+    """Weights as a constant of 4 or 8 bits, dequantised by blocks along their last dim."""
+    bits, block = node.attr("bits", 4), node.attr("block_size")
+    rows, columns = node.attr("N"), node.attr("K")
+    packed = node.constant(node.value(1))
+    if bits not in (4, 8) or packed is None or node.input(4) is not None:
+        raise node.unsupported(f"{bits} bits, weights that are not constant, or g_idx")
+    blocks = -(-columns // block)
+    data = _unpacked(node, packed, bits, (rows, blocks * block))[:, :columns]
+    scales = node.reshape(node.value(2), (rows, blocks))
+    zeros = _zero_points(node, bits, rows, blocks)
+    weights = node.emit(
+        "dequantize_linear", node.array(data), scales, node.array(zeros),
+        axis=1, block_size=block, dtype=node.dtype(scales),
+    )  # fmt: skip
+    a = node.value(0)
+    result = matmul(node, a, node.cast(weights, node.dtype(a)), transpose_b=True)
+    bias = node.input(5)
+    return result if bias is None else node.emit("add", result, over_trailing(node, result, bias))
+
+
+def _zero_points(node: Node, bits: int, rows: int, blocks: int) -> Array:
+    given = node.input(3)
+    if given is None:
+        middle = np.full((rows, blocks), 1 << (bits - 1), np.uint8)
+        return middle.astype(ml_dtypes.uint4) if bits == 4 else middle
+    packed = node.constant(given)
+    if packed is None or packed.dtype != np.uint8:
+        raise node.unsupported("zero points that are not constant bytes")
+    wide = -(-blocks * bits // 8) * 8 // bits
+    return _unpacked(node, packed, bits, (rows, wide))[:, :blocks]
+
+
+def _unpacked(node: Node, packed: Array, bits: int, dims: tuple[int, int]) -> Array:
+    """Bytes as elements of that many bits, low ones first."""
+    flat = packed.reshape(-1)
+    if flat.dtype != np.uint8 or flat.size * 8 != dims[0] * dims[1] * bits:
+        raise node.bad(f"{flat.size} packed bytes for {list(dims)} elements of {bits} bits")
+    if bits == 8:
+        return flat.reshape(dims)
+    pairs = np.stack([flat & 15, flat >> 4], axis=-1)
+    return pairs.reshape(dims).astype(ml_dtypes.uint4)
+
+
+# Rotary embeddings
+
+
+@importer("RotaryEmbedding", domain=MICROSOFT)
+def _rotary_embedding(node: Node) -> Result:
+    x, positions = node.value(0), node.value(1)
+    cosines, sines = node.value(2), node.value(3)
+    half = node.dims(cosines)[1].as_int()
+    if half is None or node.attr("is_packed_batching", 0) or node.attr("scale", 1.0) != 1:
+        raise node.unsupported("packed batching, a scale, or caches of unknown width")
+    rotary = node.attr("rotary_embedding_dim", 0) or 2 * half
+    flat = node.rank(x) == 3
+    heads = node.attr("num_heads", 0) or (node.dims(x)[2] // rotary if flat else 0)
+    split = by_heads(node, x, as_expr(heads)) if flat else x
+    if node.rank(positions) < 2:
+        steps = node.emit("range", start=0, limit=node.dims(split)[2], delta=1, dtype=I64)
+        positions = node.emit("add", node.reshape(steps, (1, node.dims(split)[2])), positions)
+    turned = rotated(node, split, positions, (cosines, sines), bool(node.attr("interleaved", 0)))
+    return from_heads(node, turned) if flat else turned
+
+
+def rotated(
+    node: Node, x: Value, positions: Value, caches: tuple[Value, Value], interleaved: bool
+) -> Value:
+    """Pairs of x [batch, heads, length, width] turned by what is at `positions` [batch, length]."""
+    batch, heads, length, width = node.dims(x)
+    half = node.dims(caches[0])[1]
+    rows, steps = node.dims(positions)
+    cosines, sines = (
+        node.cast(
+            node.reshape(node.emit("gather", c, positions, axis=0), (rows, 1, steps, half)),
+            node.dtype(x),
+        )
+        for c in caches
+    )
+    turning = node.emit("slice", x, starts=(0,), ends=(half * 2,), axes=(3,), steps=None)
+    if interleaved:
+        pairs = node.reshape(turning, (batch, heads, length, half, 2))
+        first, second = (
+            node.reshape(part, (batch, heads, length, half))
+            for part in node.emit_all("split", pairs, sizes=(1, 1), axis=4)
+        )
+    else:
+        first, second = node.emit_all("split", turning, sizes=(half, half), axis=3)
+    left = node.emit(
+        "sub",
+        broadcast_call(node, "mul", first, cosines),
+        broadcast_call(node, "mul", second, sines),
+    )
+    right = node.emit(
+        "add",
+        broadcast_call(node, "mul", second, cosines),
+        broadcast_call(node, "mul", first, sines),
+    )
+    if interleaved:
+        column = (batch, heads, length, half, 1)
+        both = node.emit("concat", node.reshape(left, column), node.reshape(right, column), axis=4)
+        turned = node.reshape(both, (batch, heads, length, half * 2))
+    else:
+        turned = node.emit("concat", left, right, axis=3)
+    if width == half * 2:
+        return turned
+    rest = node.emit("slice", x, starts=(half * 2,), ends=(width,), axes=(3,), steps=None)
+    return node.emit("concat", turned, rest, axis=3)
+
+
+# Attention
+
+
+def by_heads(node: Node, x: Value, heads: Expr) -> Value:
+    """[batch, length, heads * width] as [batch, heads, length, width]."""
+    batch, length, hidden = node.dims(x)
+    return node.transpose(node.reshape(x, (batch, length, heads, hidden // heads)), (0, 2, 1, 3))
+
+
+def from_heads(node: Node, x: Value) -> Value:
+    """The way back."""
+    batch, heads, length, width = node.dims(x)
+    return node.reshape(node.transpose(x, (0, 2, 1, 3)), (batch, length, heads * width))
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How queries and keys become weights. `biases` are added, `masks` say where to look."""
+
+    scale: float
+    biases: tuple[Value, ...] = ()
+    masks: tuple[Value, ...] = ()
+    hidden: float = float("-inf")
+    softcap: float = 0.0
+
+
+def attend(node: Node, q: Value, k: Value, v: Value, scores: Scores) -> Value:
+    """softmax(q kT) v over the last two dims."""
+    dtype = node.dtype(q)
+    found = matmul(node, q, k, transpose_b=True)
+    found = node.cast(found, F32) if dtype.bits < 32 else found
+    wide = node.dtype(found)
+    found = node.emit("mul", found, node.scalar(scores.scale, wide))
+    if scores.softcap:
+        found = node.emit("div", found, node.scalar(scores.softcap, wide))
+        found = node.emit("mul", node.emit("tanh", found), node.scalar(scores.softcap, wide))
+    for bias in scores.biases:
+        found = broadcast_call(node, "add", found, node.cast(bias, wide))
+    for mask in scores.masks:
+        if math.isinf(scores.hidden):
+            found = broadcast_call(node, "where", mask, found, node.scalar(scores.hidden, wide))
+        else:
+            shade = node.emit("where", mask, node.scalar(0, wide), node.scalar(scores.hidden, wide))
+            found = broadcast_call(node, "add", found, shade)
+    weights = node.cast(node.emit("softmax", found, axis=node.rank(found) - 1), dtype)
+    return matmul(node, weights, v)
+
+
+def _positions(node: Node, size: Expr, rank: int, at: int) -> Value:
+    """0, 1, … along one of `rank` dims."""
+    steps = node.emit("range", start=0, limit=size, delta=1, dtype=I64)
+    return node.reshape(steps, [size if k == at else 1 for k in range(rank)])
+
+
+def _causal(node: Node, queries: Expr, keys: Expr) -> Value:
+    """Where a key is no later than the query: [1, 1, queries, keys], both ending together."""
+    last = _positions(node, queries, 4, 2)
+    shift = node.integers([keys - queries], I64, rank=0)
+    return node.emit("le", _positions(node, keys, 4, 3), node.emit("add", last, shift))
+
+
+def _padding(node: Node, mask: Value, batch: Expr, keys: Expr) -> Value:
+    """A mask by length per batch entry, or by key, as bools that broadcast to the scores."""
+    if node.rank(mask) == 1:
+        lengths = node.reshape(node.with_dims(node.cast(mask, I64), (batch,)), (batch, 1, 1, 1))
+        return node.emit("lt", _positions(node, keys, 4, 3), lengths)
+    if node.rank(mask) == 2:
+        shown = node.reshape(node.with_dims(mask, (batch, keys)), (batch, 1, 1, keys))
+        return node.emit("cast", shown, dtype=BOOL)
+    raise node.unsupported(f"a mask of shape {mask.annotation}")
+
+
+@importer("MultiHeadAttention", domain=MICROSOFT)
+def _multi_head_attention(node: Node) -> Result:
+    heads = as_expr(node.attr("num_heads"))
+    q, k, v = node.value(0), node.input(1), node.input(2)
+    if k is None or v is None or node.rank(q) != 3:
+        raise node.unsupported("packed queries, keys and values")
+    bias = node.input(3)
+    if bias is not None:
+        q, k, v = _biased(node, (q, k, v), bias)
+    q = by_heads(node, q, heads)
+    k, v = (by_heads(node, x, heads) if node.rank(x) == 3 else x for x in (k, v))
+    if node.input(6) is not None and node.input(7) is not None:
+        k = node.emit("concat", node.value(6), k, axis=2)
+        v = node.emit("concat", node.value(7), v, axis=2)
+    batch, _, length, width = node.dims(q)
+    keys = node.dims(k)[2]
+    masks = [] if node.input(4) is None else [_padding(node, node.value(4), batch, keys)]
+    if node.attr("unidirectional", 0):
+        masks.append(_causal(node, length, keys))
+    extra = node.input(5)
+    scores = Scores(
+        node.attr("scale", 0.0) or _default_scale(node, width),
+        () if extra is None else (extra,),
+        tuple(masks),
+        node.attr("mask_filter_value", -10000.0),
+    )
+    return (from_heads(node, attend(node, q, k, v, scores)), k, v)
+
+
+def _default_scale(node: Node, width: Expr) -> float:
+    number = width.as_int()
+    if not number:
+        raise node.unsupported(f"heads of width {width}")
+    return 1 / math.sqrt(number)
+
+
+def _biased(node: Node, parts: tuple[Value, ...], bias: Value) -> tuple[Value, ...]:
+    """Each part plus its share of one long bias."""
+    if any(node.rank(p) != 3 for p in parts):
+        raise node.unsupported("a bias on keys and values that are split already")
+    sizes = tuple(node.dims(p)[2] for p in parts)
+    shares = node.emit_all("split", bias, sizes=sizes, axis=0)
+    return tuple(node.emit("add", p, s) for p, s in zip(parts, shares, strict=True))
+
+
+@importer("Attention", domain=MICROSOFT)
+def _attention(node: Node) -> Result:
+    """Projects its input itself."""
+    x, weights, bias = node.value(0), node.value(1), node.input(2)
+    if node.input(4) is not None or node.attr("do_rotary", 0) or node.wants(1):
+        raise node.unsupported("a past, or rotary embeddings")
+    heads, total = as_expr(node.attr("num_heads")), node.dims(weights)[1]
+    projected = matmul(node, x, weights)
+    if bias is not None:
+        projected = node.emit("add", projected, over_trailing(node, projected, bias))
+    given = tuple(as_expr(s) for s in node.attr("qkv_hidden_sizes", ()))
+    sizes = given or (total // 3, total // 3, total - total // 3 * 2)
+    q, k, v = (
+        by_heads(node, part, heads)
+        for part in node.emit_all("split", projected, sizes=sizes, axis=2)
+    )
+    batch, _, length, width = node.dims(q)
+    masks = [] if node.input(3) is None else [_padding(node, node.value(3), batch, length)]
+    if node.attr("unidirectional", 0):
+        masks.append(_causal(node, length, length))
+    extra = node.input(5)
+    scores = Scores(
+        node.attr("scale", 0.0) or _default_scale(node, width),
+        () if extra is None else (extra,),
+        tuple(masks),
+        node.attr("mask_filter_value", -10000.0),
+    )
+    return (from_heads(node, attend(node, q, k, v, scores)),)
+
+
+# Grouped queries over a cache
+
+
+@importer("GroupQueryAttention", domain=MICROSOFT)
+def _group_query_attention(node: Node) -> Result:
+    """Keys and values go into the cache behind what it holds; queries look at what is not later."""
+    _refuse_variants(node)
+    heads, kept = as_expr(node.attr("num_heads")), as_expr(node.attr("kv_num_heads"))
+    q, k, v = (by_heads(node, x, n) for x, n in _parts(node, heads, kept))
+    batch, _, length, width = node.dims(q)
+    ends = node.with_dims(node.cast(node.value(5), I64), (batch,))
+    start = node.emit("sub", ends, node.integers([length - 1], I64, rank=0))
+    start = node.emit("max", start, node.scalar(0, I64))  # a padded prompt starts at 0
+    places = node.emit("add", node.reshape(start, (batch, 1)), _positions(node, length, 2, 1))
+    if node.attr("do_rotary", 0):
+        caches = (node.value(7), node.value(8))
+        turns = node.input(9) or places
+        q, k = (
+            rotated(node, x, turns, caches, bool(node.attr("rotary_interleaved", 0)))
+            for x in (q, k)
+        )
+    k, v = _into_cache(node, (k, v), places)
+    keys, group = node.dims(k)[2], heads // kept
+    grouped = node.reshape(q, (batch, kept, group, length, width))
+    at = node.reshape(places, (batch, 1, 1, length, 1))
+    key_at = _positions(node, keys, 5, 4)
+    masks = [node.emit("le", key_at, at)]
+    window = node.attr("local_window_size", -1)
+    if window > 0:
+        first = node.emit("sub", at, node.scalar(window, I64))
+        masks.append(node.emit("gt", key_at, first))
+    scores = Scores(
+        node.attr("scale", 0.0) or _default_scale(node, width),
+        _grouped_bias(node, kept, group),
+        tuple(masks),
+        softcap=node.attr("softcap", 0.0),
+    )
+    wide = [node.reshape(x, (batch, kept, 1, keys, node.dims(x)[3])) for x in (k, v)]
+    found = attend(node, grouped, wide[0], wide[1], scores)
+    whole = node.reshape(found, (batch, heads, length, node.dims(v)[3]))
+    return (from_heads(node, whole), k, v)
+
+
+def _refuse_variants(node: Node) -> None:
+    for name in ("smooth_softmax", "k_quant_type", "v_quant_type", "qk_output"):
+        if node.attr(name, 0) not in (0, -1, "NONE", ""):
+            raise node.unsupported(f"{name} {node.attr(name)!r}")
+    if node.input(11) is not None or node.wants(3):
+        raise node.unsupported("a head sink or the scores as an output")
+
+
+def _parts(node: Node, heads: Expr, kept: Expr) -> list[tuple[Value, Expr]]:
+    """Queries, keys and values, taken apart if they come as one, with their numbers of heads."""
+    q, k, v = node.value(0), node.input(1), node.input(2)
+    if k is None or v is None:
+        width = node.dims(q)[2] // (heads + kept * 2)
+        sizes = (heads * width, kept * width, kept * width)
+        q, k, v = node.emit_all("split", q, sizes=sizes, axis=2)
+    return [(q, heads), (k, kept), (v, kept)]
+
+
+def _into_cache(node: Node, new: tuple[Value, Value], places: Value) -> tuple[Value, ...]:
+    """The caches, as long as the whole sequence needs, with the new rows at their places."""
+    if node.input(3) is None or node.input(4) is None:
+        return new
+    (total,) = node.ints(6, lo=0, what="the total length") or (as_expr(0),)
+    found: list[Value] = []
+    for past, rows in zip((node.value(3), node.value(4)), new, strict=True):
+        dims = node.dims(rows)
+        held = node.dims(past)[2]
+        size = maximum(held, total)
+        pads = tuple(as_expr(p) for p in (0, 0, 0, 0, 0, 0, size - held, 0))
+        grown = past if size == held else node.emit("pad", past, None, pads=pads)
+        grown = node.with_dims(grown, (dims[0], dims[1], size, dims[3]))
+        column = node.reshape(places, (dims[0], 1, dims[2], 1))
+        indices = node.emit("expand", column, dims=dims)
+        found.append(node.emit("scatter_elements", grown, indices, rows, axis=2))
+    return tuple(found)
+
+
+def _grouped_bias(node: Node, kept: Expr, group: Expr) -> tuple[Value, ...]:
+    """An attention bias [batch or 1, heads or 1, length, keys] over groups."""
+    bias = node.input(10)
+    if bias is None:
+        return ()
+    batch, heads, length, keys = node.dims(bias)
+    split: tuple[Any, Any] = (1, 1) if heads.as_int() == 1 else (kept, group)
+    return (node.reshape(bias, (batch, *split, length, keys)),)

@@ -1,0 +1,201 @@
+"""onnxruntime's contributed operators against onnxruntime itself, batch and length symbolic."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from edgerelax.frontends.onnx import load
+from edgerelax.ir.diagnostics import UnsupportedError
+from edgerelax.ir.evaluate import evaluate
+from edgerelax.ir.verify import verify
+from tests.frontends.onnx.graphs import model, node, value
+
+Array = Any
+Arrays = dict[str, Array]
+MICROSOFT = "com.microsoft"
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed + sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def integers(low: int, high: int, *shape: int, dtype: str = "int64") -> Array:
+    return np.random.default_rng(sum(shape)).integers(low, high, shape).astype(dtype)
+
+
+def check(
+    op: str,
+    operands: Sequence[str],
+    inputs: Mapping[str, Array],
+    constants: Mapping[str, Array] | None = None,
+    outputs: int = 1,
+    *,
+    atol: float = 1e-5,
+    exact: tuple[str, ...] = (),
+    **attrs: Any,
+) -> None:
+    """Import with all dims symbolic but the last and those of `exact`; run and compare."""
+    infos = []
+    for name, array in inputs.items():
+        kept = name in exact
+        dims = [
+            n if kept or k == array.ndim - 1 else f"{name}_{k}" for k, n in enumerate(array.shape)
+        ]
+        infos.append(value(name, dims, helper.np_dtype_to_tensor_dtype(array.dtype)))
+    names = [f"y{k}" for k in range(outputs)]
+    proto = model(
+        [node(op, operands, names, domain=MICROSOFT, **attrs)], infos, names, constants,
+        domains={MICROSOFT: 1},
+    )  # fmt: skip
+    module = load(proto)
+    verify(module)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    expected = session.run(None, dict(inputs))
+    found = evaluate(module, inputs)
+    for name, want in zip(names, expected, strict=True):
+        assert (found[name].dtype, found[name].shape) == (want.dtype, want.shape)
+        np.testing.assert_allclose(
+            found[name].astype(np.float64), want.astype(np.float64), rtol=1e-4, atol=atol
+        )
+
+
+X = {"x": normal(2, 5, 8)}
+ROW = {"w": normal(8), "b": normal(8, seed=1)}
+
+
+def test_activations() -> None:
+    check("Gelu", ["x"], X)
+    check("QuickGelu", ["x"], X, alpha=1.5)
+    check("FastGelu", ["x"], X)
+    check("FastGelu", ["x", "b"], X, ROW)
+    check("BiasGelu", ["x", "b"], X, ROW)
+
+
+def test_normalisations() -> None:
+    two = {**X, "s": normal(2, 5, 8, seed=2)}
+    check("SkipLayerNormalization", ["x", "s", "w", "b"], two, ROW, epsilon=1e-5)
+    check("SkipLayerNormalization", ["x", "s", "w", "b", "w"], two, ROW, epsilon=1e-5)
+    check("SkipSimplifiedLayerNormalization", ["x", "s", "w"], two, ROW, epsilon=1e-5)
+
+
+def test_fused_products() -> None:
+    a, b = {"a": normal(2, 3, 4)}, {"b": normal(2, 5, 3)}
+    check("FusedMatMul", ["a", "b"], {**a, **b}, exact=("b",), transA=1, transB=1, alpha=0.5)
+    image = {"x": normal(1, 4, 6, 6)}
+    kernel = {"w": normal(3, 4, 3, 3), "b": normal(3)}
+    check("FusedConv", ["x", "w", "b"], image, kernel, exact=("x",), activation="Relu",
+          pads=[1, 1, 1, 1])  # fmt: skip
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("with_zeros", [False, True])
+def test_products_with_packed_weights(bits: int, with_zeros: bool) -> None:
+    n, k, block = 6, 64, 32
+    constants = {
+        "b": integers(0, 256, n, k // block, block * bits // 8, dtype="uint8"),
+        "scales": np.abs(normal(n, k // block)) * 0.1,
+    }
+    operands = ["x", "b", "scales"]
+    if with_zeros:
+        constants["zeros"] = integers(0, 256, n, k // block * bits // 8, dtype="uint8")
+        operands.append("zeros")
+    check("MatMulNBits", operands, {"x": normal(2, 3, k)}, constants, N=n, K=k, bits=bits,
+          block_size=block, atol=1e-4)  # fmt: skip
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("offset", [False, True])
+def test_rotary_embedding(interleaved: int, offset: bool) -> None:
+    angles = np.random.default_rng(0).uniform(0, 6, (16, 4))
+    caches = {"cos": np.cos(angles).astype("f"), "sin": np.sin(angles).astype("f")}
+    positions = np.array([3]) if offset else integers(0, 16, 2, 5)
+    inputs = {"x": normal(2, 5, 16), "p": positions}
+    check("RotaryEmbedding", ["x", "p", "cos", "sin"], inputs, caches, exact=("p",),
+          interleaved=interleaved)  # fmt: skip
+
+
+def test_multi_head_attention() -> None:
+    same = {"q": normal(2, 3, 8), "k": normal(2, 5, 8, seed=1), "v": normal(2, 5, 8, seed=2)}
+    check("MultiHeadAttention", ["q", "k", "v"], same, num_heads=2)
+    check("MultiHeadAttention", ["q", "k", "v"], same, num_heads=2, scale=0.3)
+    mask = {"m": np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)}
+    check("MultiHeadAttention", ["q", "k", "v", "", "m"], {**same, **mask}, num_heads=2)
+    bias = {"bias": normal(24)}
+    check("MultiHeadAttention", ["q", "k", "v", "bias"], same, bias, num_heads=2)
+    extra = {"e": normal(1, 2, 3, 5)}
+    operands = ["q", "k", "v", "", "", "e"]
+    check("MultiHeadAttention", operands, {**same, **extra}, exact=("e",), num_heads=2)
+
+
+def test_multi_head_attention_with_a_past() -> None:
+    inputs = {
+        "q": normal(2, 3, 8), "k": normal(2, 3, 8, seed=1), "v": normal(2, 3, 8, seed=2),
+        "pk": normal(2, 2, 4, 4), "pv": normal(2, 2, 4, 4, seed=1),
+    }  # fmt: skip
+    operands = ["q", "k", "v", "", "", "", "pk", "pv"]
+    check("MultiHeadAttention", operands, inputs, outputs=3, num_heads=2)
+
+
+def grouped(batch: int, length: int, past: int, ends: Sequence[int], total: int) -> Arrays:
+    return {
+        "q": normal(batch, length, 64), "k": normal(batch, length, 32, seed=1),
+        "v": normal(batch, length, 32, seed=2), "pk": normal(batch, 2, past, 16),
+        "pv": normal(batch, 2, past, 16, seed=1), "ends": np.array(ends, np.int32),
+        "total": np.array(total, np.int32),
+    }  # fmt: skip
+
+
+GROUPED = ["q", "k", "v", "pk", "pv", "ends", "total", "cos", "sin"]
+ANGLES = np.random.default_rng(0).uniform(0, 6, (32, 8))
+CACHES = {"cos": np.cos(ANGLES).astype("f"), "sin": np.sin(ANGLES).astype("f")}
+
+
+@pytest.mark.parametrize(
+    ("batch", "length", "past", "ends", "total"),
+    [(1, 5, 0, [4], 5), (1, 1, 5, [5], 6), (2, 1, 7, [7, 7], 8)],
+    ids=["prompt", "step", "two steps"],
+)
+@pytest.mark.parametrize("attrs", [{}, {"local_window_size": 3}, {"softcap": 5.0}], ids=str)
+def test_group_query_attention(
+    batch: int, length: int, past: int, ends: list[int], total: int, attrs: dict[str, Any]
+) -> None:
+    inputs = grouped(batch, length, past, ends, total)
+    for rotary in (0, 1):
+        operands = GROUPED if rotary else GROUPED[:7]
+        heads = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": rotary}
+        check("GroupQueryAttention", operands, inputs, CACHES if rotary else {}, outputs=3,
+              exact=("pk", "pv"), **heads, **attrs)  # fmt: skip
+
+
+def test_packed_group_query_attention() -> None:
+    inputs = grouped(1, 4, 0, [3], 4)
+    packed = {"q": np.concatenate([inputs.pop(k) for k in "qkv"], -1), **inputs}
+    check("GroupQueryAttention", ["q", "", "", *GROUPED[3:7]], packed, outputs=3,
+          exact=("pk", "pv"), num_heads=4, kv_num_heads=2)  # fmt: skip
+
+
+def test_quantised_products() -> None:
+    a, b = integers(0, 256, 3, 8, dtype="uint8"), integers(-128, 128, 8, 5, dtype="int8")
+    constants = {
+        "b": b, "as": np.float32(0.02), "bs": np.float32(0.03), "az": np.uint8(120),
+        "bz": np.int8(3), "bias": normal(5),
+    }  # fmt: skip
+    operands = ["a", "b", "as", "bs", "az", "bz", "bias"]
+    check("MatMulIntegerToFloat", operands, {"a": a}, constants, atol=1e-4)
+    operands = ["x", "b", "bs", "bz", "bias"]
+    check("DynamicQuantizeMatMul", operands, {"x": normal(3, 8)}, constants, atol=1e-3)
+
+
+def test_what_is_not_supported_says_so() -> None:
+    proto = model(
+        [node("MultiHeadAttention", ["q"], ["y"], domain=MICROSOFT, num_heads=2)],
+        [value("q", [1, 3, 2, 3, 4], TensorProto.FLOAT)],
+        ["y"],
+        domains={MICROSOFT: 1},
+    )
+    with pytest.raises(UnsupportedError, match="packed"):
+        load(proto)
