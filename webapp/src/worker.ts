@@ -37,13 +37,15 @@ async function answer<T extends ToolName>(
       signal,
       onProgress: (progress) => reply({ type: 'progress', id, progress }),
     });
+    const onStage = (done: number, all: number): void =>
+      reply({ type: 'progress', id, progress: { phase: 'run', loaded: done, total: all } });
+    onStage(0, 0);
     const start = performance.now();
     const result: Tools[ToolName]['result'] = await tool.run(
       loaded,
       request.input,
       signal,
-      (done, all) =>
-        reply({ type: 'progress', id, progress: { phase: 'run', loaded: done, total: all } }),
+      onStage,
     );
     const milliseconds = performance.now() - start;
     reply({ type: 'result', id, result, facts: { milliseconds, ...factsOf(loaded, backend) } });

@@ -4,11 +4,13 @@ import { contextOf } from '../media.ts';
 
 const WIDTH = 960;
 const HEIGHT = 600;
+const SCALE = 0.8; // to multiples of 32, which the detector takes as they are
 const SANS = 'system-ui, "DejaVu Sans", Arial, sans-serif';
 const SERIF = 'Georgia, "DejaVu Serif", serif';
 
 export function samplePicture(): ImageData {
-  const context = contextOf(WIDTH, HEIGHT);
+  const context = contextOf(WIDTH * SCALE, HEIGHT * SCALE);
+  context.scale(SCALE, SCALE);
   context.fillStyle = '#f6efe2';
   context.fillRect(0, 0, WIDTH, HEIGHT);
   context.strokeStyle = '#2f4a3f';
@@ -33,9 +35,9 @@ export function samplePicture(): ImageData {
   context.textAlign = 'center';
   context.strokeStyle = '#a8412f';
   context.lineWidth = 4;
-  context.strokeRect(-160, -52, 320, 92);
-  write('FRESH TODAY', `bold 42px ${SANS}`, '#a8412f', 0, 10);
-  context.setTransform(-1, 0, 0, -1, 720, 492);
+  context.strokeRect(-110, -62, 220, 92);
+  write('OPEN', `bold 64px ${SANS}`, '#a8412f', 0, 8);
+  context.setTransform(-SCALE, 0, 0, -SCALE, 720 * SCALE, 492 * SCALE);
   write('Baked for early birds', `26px ${SANS}`, '#5b5347', 0, 0);
-  return context.getImageData(0, 0, WIDTH, HEIGHT);
+  return context.getImageData(0, 0, WIDTH * SCALE, HEIGHT * SCALE);
 }

@@ -5,11 +5,11 @@ import { h } from './dom.ts';
 import { Shell } from './shell.ts';
 
 const SAMPLE = {
-  first: 'I forgot my password and cannot sign in.',
+  first: 'A kitten is asleep on the windowsill.',
   others: [
-    'How do I get back into my account?',
-    'Signing in without a password',
-    'The ferry to the island leaves at nine.',
+    'The little cat naps by the window.',
+    'A window was left open at night.',
+    'Interest rates rose again on Monday.',
   ],
 };
 
@@ -55,13 +55,20 @@ function bars(sentences: readonly string[], similarities: readonly number[]): HT
     .map((sentence, k) => ({ sentence, value: similarities[k] ?? 0 }))
     .sort((a, b) => b.value - a.value);
   const items = rows.map(({ sentence, value }) => {
-    const bar = h('meter', { min: 0, max: 1, value: Math.max(0, value), 'aria-label': sentence });
+    const bar = h('div', {
+      role: 'meter',
+      'aria-label': sentence,
+      'aria-valuemin': 0,
+      'aria-valuemax': 1,
+      'aria-valuenow': value.toFixed(3),
+    });
+    bar.style.setProperty('--share', `${100 * Math.max(0, value)}%`);
     return h(
       'li',
       {},
       h('span', { class: 'text' }, sentence),
       bar,
-      h('span', { class: 'share' }, value.toFixed(2)),
+      h('span', { class: 'share' }, value.toFixed(2).replace('-', '−')),
     );
   });
   return h('ol', { class: 'bars' }, ...items);

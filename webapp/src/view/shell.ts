@@ -103,7 +103,8 @@ export class Shell<T extends ToolName> {
   }
 
   #advance(progress: Progress): void {
-    this.#bar.value = progress.total ? progress.loaded / progress.total : 0;
+    if (progress.total) this.#bar.value = progress.loaded / progress.total;
+    else this.#bar.removeAttribute('value');
     this.#stage.textContent = progressText(progress);
   }
 

@@ -81,8 +81,10 @@ function shown(
   const player = h('audio', { controls: true, src: address });
   const length = samples.length / RATE;
   const list = h('ol', { class: 'segments' }, ...segments.map((one) => segmentItem(one, player)));
+  const legend = 'The line is the probability of speech, the shade where there is some.';
   return [
     waveform(samples, probabilities, segments),
+    h('p', { class: 'note' }, legend),
     player,
     segments.length ? list : h('p', { class: 'empty' }, `No speech in ${seconds(length)}.`),
   ];

@@ -6,7 +6,7 @@ import { bytes } from './units.ts';
 export function progressText({ phase, loaded, total }: Progress): string {
   if (phase === 'fetch') return `Downloading: ${bytes(loaded)} of ${bytes(total)}`;
   if (phase === 'compile') return `Preparing the GPU: ${loaded} of ${total} kernels`;
-  return `Working: ${loaded} of ${total}`;
+  return total ? `Working: ${loaded} of ${total}` : 'Working';
 }
 
 const ADVICE: Readonly<Record<string, string>> = {
