@@ -41,6 +41,7 @@ from edgerelax.ir.kernel import (
     VarDecl,
     walk_stmts,
 )
+from edgerelax.ir.kernel_verify import verify_kernel
 
 _ENV = (
     '(import "env" "memory" (memory 0))',
@@ -51,6 +52,8 @@ _ENV = (
 
 def print_wat(kernels: Sequence[Kernel], relaxed: bool = False) -> str:
     """The text of a module. With `relaxed`, products are fused with sums where lanes allow it."""
+    for kernel in kernels:
+        verify_kernel(kernel)
     functions = [_Printer(expand(k), f"$k{n}", relaxed).text() for n, k in enumerate(kernels)]
     imports, prelude = prelude_for("\n".join(functions))
     names = "".join(f" $k{n}" for n in range(len(kernels)))

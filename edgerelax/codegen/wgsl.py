@@ -41,12 +41,14 @@ from edgerelax.ir.kernel import (
     walk_exprs,
     walk_stmts,
 )
+from edgerelax.ir.kernel_verify import verify_kernel
 
 _SUBGROUP = {"add": "subgroupAdd", "max": "subgroupMax", "min": "subgroupMin"}
 
 
 def print_wgsl(kernel: Kernel, enable_line: bool = False) -> str:
     """The module of a kernel. Tint needs `enable_line` for subgroups; naga rejects the line."""
+    verify_kernel(kernel)
     printer = _Printer(expand(kernel))
     main = printer.main()
     header = printer.header(enable_line)

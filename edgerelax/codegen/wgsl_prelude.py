@@ -1,8 +1,8 @@
 """The WGSL prelude: finding the functions that a text calls, in the forms it calls them.
 
 Files of `prelude/*.wgsl` hold functions over F, I, U and B, which stand for f32, i32, u32 and bool,
-or in the form with suffix _v2 or _v4 for their vectors. Functions of plain scalars get such forms by
-being applied to each lane.
+or in the form with suffix _v2 or _v4 for their vectors. Functions of plain scalars get such forms
+by being applied to each lane.
 """
 
 import re
