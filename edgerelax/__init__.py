@@ -1,6 +1,8 @@
 """edgerelax: compile a model once, with symbolic shapes, and run it anywhere."""
 
 from edgerelax.api import Executable, Session, compile, load
-from edgerelax.version import VERSION as __version__
+from edgerelax.version import VERSION
+
+__version__ = VERSION
 
 __all__ = ["Executable", "Session", "__version__", "compile", "load"]

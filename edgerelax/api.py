@@ -3,12 +3,14 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import onnx
 
 from edgerelax.artifact.manifest import Source
 from edgerelax.artifact.store import Artifact
 from edgerelax.frontends.onnx import load as load_onnx
+from edgerelax.frontends.onnx.symbols import DimSpec
 from edgerelax.hosts.cpu import open_cpu
 from edgerelax.hosts.session import Session
 from edgerelax.hosts.wgpu import hardware_adapter, open_wgpu
@@ -16,8 +18,8 @@ from edgerelax.ir.diagnostics import InputError, UnsupportedError
 from edgerelax.ir.graph import Module
 from edgerelax.pipeline import Options, Report, compile_module
 
-Bound = int | tuple[int, int | None]
-Model = str | Path | bytes | onnx.ModelProto | Module
+Model = Any
+"""An ONNX file, its bytes or proto (onnx is untyped: Any), or a Module."""
 
 DEVICES: Mapping[str, Callable[[Artifact], Session]] = {"cpu": open_cpu, "wgpu": open_wgpu}
 
@@ -43,7 +45,7 @@ def compile(
     model: Model,
     *,
     target: str = "webgpu",
-    dims: Mapping[str, Bound] | None = None,
+    dims: Mapping[str, DimSpec] | None = None,
     fallback: bool = True,
     without: tuple[str, ...] = (),
     dump: str | Path | None = None,
@@ -54,7 +56,8 @@ def compile(
     Args:
         model: an ONNX file, its bytes or proto, or a Module.
         target: `webgpu`, `webgpu-software` or `cpu`.
-        dims: for a dimension's name its size, or its least and greatest size (None: unbounded).
+        dims: for a dimension's name its size; or its least and greatest size (None: unbounded)
+            and, if wanted, what it is a multiple of.
         fallback: include the CPU program that runs where there is no GPU.
         without: passes to leave out, by name.
         dump: a folder that gets the module after every pass.
@@ -67,7 +70,10 @@ def compile(
 
 
 def load(folder: str | Path, device: str = "auto") -> Session:
-    """Load an artifact folder. `device` is auto, wgpu or cpu; auto takes a hardware GPU, else the CPU."""
+    """Load an artifact folder. `device` is auto, wgpu or cpu.
+
+    Auto takes a hardware GPU, else the CPU.
+    """
     return open_session(Artifact.open(folder), device)
 
 

@@ -140,7 +140,11 @@ def first_difference(
     observable = _expose(module)
     inputs = random_inputs(manifest, sizes, seed)
     values: dict[str, Array] = {}
-    evaluate(module, inputs, observe=lambda var, value: values.setdefault(var.name, value))
+
+    def observe(var: Var, value: Array) -> None:
+        values.setdefault(var.name, value)
+
+    evaluate(module, inputs, observe=observe)
     compiled = compile(observable, without=("fuse",))
     with compiled.session(device) as session:
         got = session.run(inputs)

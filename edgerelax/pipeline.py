@@ -1,14 +1,13 @@
 """THE list of passes, and the way from a module to an artifact.
 
-Each pass is a function Module → Module; the comment says why it stands where it stands. `without` skips
-passes by name, for ablation; `dump` gets the module after every pass; `verify` checks it.
+Each pass is a function Module → Module; the comment says why it stands where it stands. `without`
+skips passes by name, for ablation; `dump` gets the module after every pass; `verify` checks it.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
 
 from edgerelax.artifact.manifest import Source
 from edgerelax.artifact.pack import DeviceProgram, pack
@@ -44,6 +43,7 @@ GRAPH: tuple[Pass, ...] = (
     cse,  # before legalize: operators compare by name and attributes, loops by text
     dce,  # what folding left behind must not be lowered
     legalize,  # from here on only loop functions; the rest is per device
+    canonicalize,  # takes apart the tuples of operators that became one function per result
     dce,  # operands that became literals
 )
 
@@ -152,7 +152,7 @@ def _program(
 
 def schedule_all(module: Module, target: Target) -> dict[tuple[str, str], Schedule]:
     """A schedule for each loop function on each device that calls it."""
-    by_device = {target.device: target, "cpu": WASM}
+    by_device: dict[str, Target] = {target.device: target, "cpu": WASM}
     out: dict[tuple[str, str], Schedule] = {}
     for func in module.funcs.values():
         for binding in all_bindings(func.body):

@@ -1,4 +1,4 @@
-"""Put what the compiler made into an artifact: files, hashes, and the manifest that describes them."""
+"""Put what the compiler made into an artifact: files, hashes, and the manifest."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

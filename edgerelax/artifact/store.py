@@ -1,7 +1,7 @@
 """An artifact: a manifest and its files, in memory or in a folder.
 
-Reading checks sizes and hashes and never leaves the folder; writing is atomic per file and leaves the
-manifest for last, so that a folder with a manifest is whole.
+Reading checks sizes and hashes and never leaves the folder; writing is atomic per file and leaves
+the manifest for last, so that a folder with a manifest is whole.
 """
 
 import hashlib
@@ -22,7 +22,10 @@ class Artifact:
 
     @staticmethod
     def open(folder: Path | str) -> "Artifact":
-        """Open a folder. Raises InputError if it is none, FormatError if its manifest is damaged."""
+        """Open a folder. Raises InputError if it is none.
+
+        FormatError if its manifest is damaged.
+        """
         path = Path(folder)
         manifest = path / MANIFEST
         if not manifest.is_file():

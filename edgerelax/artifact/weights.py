@@ -1,7 +1,8 @@
-"""Weight shards: safetensors files of at most 32 MiB, each tensor's bytes aligned for direct upload.
+"""Weight shards: safetensors files of at most 32 MiB.
 
-A tensor larger than a shard is cut into parts in consecutive shards; the manifest says where. Shards are
-plain safetensors, so any tool can look into them.
+Each tensor's bytes are aligned for direct upload. A tensor larger than a shard is cut into parts in
+consecutive shards; the manifest says where. Shards are plain safetensors, so any tool can look into
+them.
 """
 
 import json

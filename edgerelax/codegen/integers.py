@@ -1,7 +1,7 @@
 """Shape lowering: symbolic integers as registers of a VM function (Relax 4.7; relax.md (11)).
 
-Every symbol has a register once it is defined; an expression is computed where it is first asked for and
-remembered for the rest of the scope.
+Every symbol has a register once it is defined; an expression is computed where it is first asked
+for and remembered for the rest of the scope.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,8 @@
 """Module → VM program: shapes, memory places, kernel launches, control flow (Relax 4.7).
 
-Before: placed, fused, scheduled and planned graph functions. Straight-line runs of launches become capture
-regions keyed by the symbols that they depend on; reads, branches and copies between devices stand between.
+Before: placed, fused, scheduled and planned graph functions. Straight-line runs of launches become
+capture regions keyed by the symbols that they depend on; reads, branches and copies between devices
+stand between.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a program does where it begins: read the inputs' sizes, solve for the symbols, check the rest.
+"""Where a program begins: read the inputs' sizes, solve for the symbols, check the rest.
 
 Each check names the input, the dimension and what was expected (design 10).
 """

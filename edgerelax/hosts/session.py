@@ -1,6 +1,7 @@
 """A loaded model on some host: checks arguments, drives the VM, fetches results.
 
-Calls on one session are queued (a lock), never globally; a failed call leaves the session as it was.
+Calls on one session are queued (a lock), never globally; a failed call leaves the session as it
+was.
 """
 
 import threading
@@ -161,7 +162,8 @@ def _check_input(spec: TensorInfo, value: Any) -> Array:
     shape = "" if spec.shape is None else f"[{', '.join(map(str, spec.shape))}]"
     if array.dtype != wanted.numpy:
         raise InputError(
-            f"input '{spec.name}': dtype {array.dtype}, expected {wanted.numpy} ({spec.dtype}{shape})",
+            f"input '{spec.name}': dtype {array.dtype}, "
+            f"expected {wanted.numpy} ({spec.dtype}{shape})",
             hint=f"convert it with .astype({wanted.numpy.name!r})",
         )
     if spec.shape is not None and array.ndim != len(spec.shape):

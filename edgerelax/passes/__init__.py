@@ -1,0 +1,1 @@
+"""Passes: functions from a module to a module."""

@@ -1,8 +1,8 @@
-"""Bring graph functions to one form: no aliases, no tuples taken apart at once, host integers as such.
+"""Bring graph functions to one form: no aliases, no tuples taken apart, host integers as such.
 
-After: no binding's right side is a bare value; GetItem of a MakeTuple is the field; a MatchCast that says
-nothing new is gone; a call whose result is a known IntTensor is the `integers` operator (so that the chain
-that computed it is dead); a condition whose value the host knows is an Expr.
+After: no binding's right side is a bare value; GetItem of a MakeTuple is the field; a MatchCast
+that says nothing new is gone; a call whose result is a known IntTensor is the `integers` operator
+(so that the chain that computed it is dead); a condition whose value the host knows is an Expr.
 """
 
 from dataclasses import replace

@@ -1,8 +1,8 @@
-"""Prove a memory plan anew, by another way than the planner's: play it and watch who owns which bytes.
+"""Prove a memory plan anew, in another way than the planner's: play it, watch who owns what.
 
-For given sizes every binding is walked in program order, each arm of an IfElse in turn. Writing a tensor takes its
-bytes from whoever held them; reading one whose bytes were taken, writing over an operand of the same
-call, or leaving a slab is a fault. Used in tests and under --verify.
+For given sizes every binding is walked in program order, each arm of an IfElse in turn. Writing a
+tensor takes its bytes from whoever held them; reading one whose bytes were taken, writing over an
+operand of the same call, or leaving a slab is a fault. Used in tests and under --verify.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,7 @@
 """Classify loop functions by analysis of their loops (Relax 4.2, algorithm 1). Never by name.
 
-Before: any LoopFunc. Gives a `Kind`, ordered so that `max` combines. What it does not do: decide what
-fuses; that is fuse.py, from these kinds alone.
+Before: any LoopFunc. Gives a `Kind`, ordered so that `max` combines. What it does not do: decide
+what fuses; that is fuse.py, from these kinds alone.
 """
 
 from enum import IntEnum
@@ -47,7 +47,10 @@ def classify_stage(stage: Stage) -> Kind:
 
 
 def classify_operand(func: LoopFunc, operand: Buffer) -> Kind:
-    """How a function uses one operand: a map by that operand's own loads, else the function's kind."""
+    """How a function uses one operand.
+
+    A map by that operand's own loads, else the function's kind.
+    """
     stage = func.stages[0]
     if len(func.stages) > 1 or isinstance(stage, Template) or stage.combiner:
         return classify(func)
@@ -129,7 +132,10 @@ def _classify_load(load: Load, stored: tuple[Expr, ...]) -> Kind:
 
 
 def _is_subsequence(load: Load, stored: tuple[Expr, ...]) -> bool:
-    """Whether the index is the stored axes in order, some left out; unit dims (index 0) count as left out."""
+    """Whether the index is the stored axes in order, some left out.
+
+    Unit dims (index 0) count as left out.
+    """
     rest = iter(stored)
     return all(any(at == s for s in rest) for at in load.index if at.as_int() != 0)
 

@@ -1,7 +1,7 @@
 """Common subexpressions: equal pure calls on equal operands become one, scope by scope.
 
-Constants are equal if dtype, shape and bytes are. An arm of an IfElse sees what was computed before it;
-what an arm computes stays inside.
+Constants are equal if dtype, shape and bytes are. An arm of an IfElse sees what was computed before
+it; what an arm computes stays inside.
 """
 
 import hashlib

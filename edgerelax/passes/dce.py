@@ -1,6 +1,7 @@
 """Remove bindings whose value nothing needs, and loop functions that nothing calls.
 
-A MatchCast stays while its value or a symbol that it defines is needed. Results of an IfElse stay together.
+A MatchCast stays while its value or a symbol that it defines is needed. Results of an IfElse stay
+together.
 """
 
 from dataclasses import replace

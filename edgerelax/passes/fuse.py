@@ -1,12 +1,12 @@
 """FuseOps: group call_tirs by post-dominators and outline each group (Relax 4.2; relax.md (5)).
 
-Before: legalised graph functions. After: groups of two or more calls are private graph functions with
-attribute `primitive`, called in place of their last member; fuse_loops.py merges each into one loop
-function. Kinds come from classify.py. A group never binds more buffers than the target allows, never
-holds two anchors (contraction, window, row chain or reduction), and has one result.
+Before: legalised graph functions. After: groups of two or more calls are private graph functions
+with attribute `primitive`, called in place of their last member; fuse_loops.py merges each into one
+loop function. Kinds come from classify.py. A group never binds more buffers than the target allows,
+never holds two anchors (contraction, window, row chain or reduction), and has one result.
 
-    conv ──► add ──► relu      conv's post-dominator is add, add's is relu; all edges are elementwise:
-               ▲               one group {conv, add, relu}; `scale` joins as a broadcast producer
+    conv ──► add ──► relu      conv's post-dominator is add, add's is relu; all edges are
+    elementwise: ▲               one group {conv, add, relu}; `scale` joins as a broadcast producer
     scale ─────┘
 """
 
@@ -108,7 +108,10 @@ class _Fuser:
         return nodes
 
     def _partition(self, nodes: list[_Node]) -> list[int]:
-        """Union-find over the nodes, in two phases: epilogues and broadcasts, then injective chains."""
+        """Union-find over the nodes, in two phases.
+
+        Epilogues and broadcasts, then injective chains.
+        """
         parent = list(range(len(nodes)))
 
         def find(k: int) -> int:

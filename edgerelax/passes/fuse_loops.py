@@ -1,9 +1,9 @@
-"""FuseTensorIR: merge the loop functions of a group into one, by substitution (Relax 4.2; relax.md (6)).
+"""FuseTensorIR: merge a group's loop functions into one by substitution (Relax 4.2; relax.md (6)).
 
-Before: private graph functions that fuse.py outlined (attribute `primitive`), holding only CallTIRs.
-After: each is one LoopFunc and each call of it a CallTIR. A map stage disappears into the stages that
-load from it; a map over a reduction's result becomes its epilogue; what neither fits stays a stage with a
-local buffer. It never changes what is computed per element.
+Before: private graph functions that fuse.py outlined (attribute `primitive`), holding only
+CallTIRs. After: each is one LoopFunc and each call of it a CallTIR. A map stage disappears into
+the stages that load from it; a map over a reduction's result becomes its epilogue; what neither
+fits stays a stage with a local buffer. It never changes what is computed per element.
 """
 
 from collections.abc import Callable, Sequence
@@ -154,7 +154,10 @@ def _inline_map(
 def _into_epilogue(
     stages: list[Stage | Template], k: int, readers: list[int]
 ) -> list[Stage | Template] | None:
-    """Make the one map that reads reduction k its epilogue; None if it reads it elsewhere than at its own point."""
+    """Make the one map that reads reduction k its epilogue.
+
+    None if it reads it elsewhere than at its own point.
+    """
     producer = stages[k]
     assert isinstance(producer, Stage)
     if not producer.combiner or producer.where is not None or producer.index is not None:

@@ -1,16 +1,28 @@
-"""Lower every operator call to a loop function (Relax 4.7). Partial lowering happens before: what is a library
-call or a call_tir already stays.
+"""Lower every operator call to loop functions (Relax 4.7).
 
-Before: graph functions of operator calls with known shapes. After: no Call is left, or all that could not be
-lowered are reported at once. Constants of one element become literals of the loop body, so that they
-cost no binding; equal loop functions are one.
+Partial lowering happens before: what is a library call or a call_tir already stays.
+
+Before: graph functions of operator calls with known shapes. After: no Call is left, or all that
+could not be lowered are reported at once. Constants of one element become literals of the loop
+body, so that they cost no binding; equal loop functions are one; an operator whose results are
+filled independently of each other becomes one function per result.
 """
 
 from dataclasses import replace
 
 from edgerelax.ir.diagnostics import UnsupportedError
-from edgerelax.ir.graph import Binding, Call, CallTIR, Constant, GraphFunc, Module, Value, Var
-from edgerelax.ir.loop import LoopFunc, Stage, Template
+from edgerelax.ir.graph import (
+    Binding,
+    Call,
+    CallTIR,
+    Constant,
+    GraphFunc,
+    MakeTuple,
+    Module,
+    Value,
+    Var,
+)
+from edgerelax.ir.loop import LoopFunc, Stage, Template, outputs_of
 from edgerelax.ir.op import CallSite
 from edgerelax.ir.rewrite import rewrite_func
 from edgerelax.ir.scalar import Buffer, Load, Scalar, constant
@@ -57,9 +69,24 @@ class _Lowering:
             return [binding]
         loop = call.op.lower(site)
         args = tuple(a for a in call.args if a is not None)
-        loop, kept = inline_literals(loop, args)
-        var = Var(binding.var.name, annotation, binding.var.origin)
-        return [Binding(var, CallTIR(self._share(call.op.name, loop), kept))]
+        parts = split_outputs(loop)
+        if len(parts) == 1:
+            return [self._call(binding.var, annotation, call.op.name, loop, args)]
+        assert isinstance(annotation, Tuple)
+        made = [
+            self._call(Var(f"{binding.var.name}_{k}", field), field, call.op.name, part, args)
+            for k, (part, field) in enumerate(zip(parts, annotation.fields, strict=True))
+        ]
+        whole = Var(binding.var.name, annotation, binding.var.origin)
+        return [*made, Binding(whole, MakeTuple(tuple(b.var for b in made)))]
+
+    def _call(
+        self, var: Var, annotation: Annotation, name: str, loop: LoopFunc, args: tuple[Value, ...]
+    ) -> Binding:
+        """A call_tir of a loop function over the arguments that it still needs."""
+        bound, kept = inline_literals(loop, args)
+        call = CallTIR(self._share(name, bound), kept)
+        return Binding(Var(var.name, annotation, var.origin), call)
 
     def _share(self, name: str, loop: LoopFunc) -> str:
         """The name of an equal function that is there already, or of this one added."""
@@ -72,6 +99,22 @@ class _Lowering:
             self.loops[unique] = replace(loop, name=unique)
             self.known[key] = unique
         return self.known[key]
+
+
+def split_outputs(loop: LoopFunc) -> list[LoopFunc]:
+    """One function per output where each is filled by stages of its own (split): those may fuse."""
+    by_output: dict[str, list[Stage | Template]] = {b.name: [] for b in loop.outputs}
+    for stage in loop.stages:
+        written = outputs_of(stage)
+        reads_inputs_only = all(b in loop.inputs for b in stage.reads())
+        if len(written) != 1 or written[0].name not in by_output or not reads_inputs_only:
+            return [loop]
+        by_output[written[0].name].append(stage)
+    if len(loop.outputs) == 1 or not all(by_output.values()):
+        return [loop]
+    return [
+        replace(loop, outputs=(out,), stages=tuple(by_output[out.name])) for out in loop.outputs
+    ]
 
 
 def call_site(call: Call, result: Annotation, var: Var) -> CallSite:
@@ -97,7 +140,8 @@ def data_annotation(annotation: Annotation) -> Annotation:
 def inline_literals(loop: LoopFunc, args: tuple[Value, ...]) -> tuple[LoopFunc, tuple[Value, ...]]:
     """Bind constant arguments: one element becomes a literal, more is marked a weight.
 
-    An argument passed twice becomes one input: a buffer may be bound only once.
+    An argument passed twice becomes one input, as a buffer may be bound only once; one that no
+    stage reads is dropped.
     """
     literals: dict[str, Scalar] = {}
     inputs: list[Buffer] = []
@@ -105,7 +149,10 @@ def inline_literals(loop: LoopFunc, args: tuple[Value, ...]) -> tuple[LoopFunc, 
     swap: dict[str, Buffer] = {}
     weights: set[str] = set()
     templated = {b.name for s in loop.stages if isinstance(s, Template) for b in s.inputs}
+    read = {b.name for s in loop.stages for b in s.reads()}
     for buffer, arg in zip(loop.inputs, args, strict=True):
+        if buffer.name not in read:
+            continue
         if buffer.name not in templated and isinstance(arg, Constant) and arg.data.size == 1:
             literals[buffer.name] = constant(arg.data.reshape(-1)[0].item(), buffer.dtype)
         elif arg in kept:

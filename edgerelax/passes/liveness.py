@@ -1,8 +1,8 @@
 """Program points and lifetimes of a graph function's tensors, for the memory planner.
 
 Points number the bindings in program order, arms of an IfElse one after the other (they never run
-both, so sharing memory between them is safe). A tensor lives from its first writing to its last use, both
-included; results of the function to the end.
+both, so sharing memory between them is safe). A tensor lives from its first writing to its last
+use, both included; results of the function to the end.
 """
 
 from dataclasses import dataclass, field
@@ -29,7 +29,10 @@ from edgerelax.passes.classify import is_view
 
 @dataclass(slots=True)
 class Lifetimes:
-    """Result of `lifetimes`. A tensor is (value, index): its index-th field, or 0 for a single one."""
+    """Result of `lifetimes`. A tensor is (value, index).
+
+    Its index-th field, or 0 for a single one.
+    """
 
     first: dict[Value, int] = field(default_factory=dict)
     last: dict[Value, int] = field(default_factory=dict)

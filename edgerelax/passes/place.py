@@ -1,11 +1,11 @@
 """Choose the device of every call_tir and insert the copies between devices (design 5, 7).
 
-Before: legalised functions. After: each CallTIR has a device; a value that another device needs passes a
-ToDevice. Parameters and constants are on every device. For target `gpu`:
+Before: legalised functions. After: each CallTIR has a device; a value that another device needs
+passes a ToDevice. Parameters and constants are on every device. For target `gpu`:
 
 * what a GPU cannot do (f64, strings) runs on the CPU device of the same program;
-* small work that only the host waits for (conditions, sizes) runs there too, if it depends on nothing but small
-  parameters and constants: no round trip to the GPU.
+* small work that only the host waits for (conditions, sizes) runs there too, if it depends on
+  nothing but small parameters and constants: no round trip to the GPU.
 """
 
 from dataclasses import dataclass, field, replace
@@ -127,7 +127,7 @@ def runs_on_gpu(loop: LoopFunc) -> bool:
 
 
 def _host_work(module: Module, body: Block) -> set[Value]:
-    """Values that only conditions and reads need and that small parameters and constants determine."""
+    """Values that only conditions and reads need, made of small parameters and constants."""
     producers: dict[Value, CallTIR] = {}
     others: set[Value] = set()
     for binding in all_bindings(body):

@@ -1,14 +1,15 @@
 """Memory planning with and without bounds (Relax 4.3, algorithm 3; relax.md (7)).
 
-Before: placed and fused functions, and the workspaces that schedules need. After: module.attrs["plans"] has a
-MemoryPlan for each graph function.
+Before: placed and fused functions, and the workspaces that schedules need. After:
+module.attrs["plans"] has a MemoryPlan for each graph function.
 
-* A tensor whose size has an upper bound is packed at that size: offsets by first fit over the lifetimes,
-  in the best of several orders, into slabs no larger than a binding may be.
-* Any other tensor reuses a slab that is free and provably large enough, or gets one of its own whose
-  size is computed at run time.
+* A tensor whose size has an upper bound is packed at that size: offsets by first fit over the
+  lifetimes, in the best of several orders, into slabs no larger than a binding may be.
+* Any other tensor reuses a slab that is free and provably large enough, or gets one of its own
+  whose size is computed at run time.
 
-Nothing is planned in place; a call's results never overlap its operands. check_plan.py proves it anew.
+Nothing is planned in place; a call's results never overlap its operands. check_plan.py proves it
+anew.
 """
 
 from collections.abc import Callable, Mapping, Sequence

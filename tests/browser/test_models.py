@@ -1,4 +1,7 @@
-"""The same artifacts in Chromium, on WebGPU (SwiftShader) and on WebAssembly, against onnxruntime."""
+"""The same artifacts in Chromium, on WebGPU (SwiftShader) and on WebAssembly.
+
+Against onnxruntime.
+"""
 
 from pathlib import Path
 

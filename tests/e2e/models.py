@@ -39,7 +39,10 @@ class RealModel:
 
 @functools.cache
 def compiled(name: str) -> api.Executable:
-    """The model for WebGPU with the CPU fallback, all its dims symbolic, checked after every pass."""
+    """The model for WebGPU with the CPU fallback, all its dims symbolic.
+
+    Checked after every pass.
+    """
     return api.compile(REAL[name].path, verify=True)
 
 
@@ -160,4 +163,4 @@ TOLERANCE = 1e-3  # of the output's scale
 
 
 def shape_text(inputs: Inputs) -> str:
-    return " ".join("×".join(map(str, a.shape)) or "scalar" for a in inputs.values())
+    return " ".join("x".join(map(str, a.shape)) or "scalar" for a in inputs.values())

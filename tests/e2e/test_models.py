@@ -1,4 +1,7 @@
-"""Each real model, all its dims symbolic, on the native hosts: equal to onnxruntime at every size."""
+"""Each real model, all its dims symbolic, on the native hosts.
+
+Equal to onnxruntime at every size.
+"""
 
 import numpy as np
 import pytest
@@ -21,7 +24,10 @@ def test_equals_onnxruntime(name: str, device: str) -> None:
 @pytest.mark.parametrize("device", ["cpu", "wgpu"])
 @pytest.mark.parametrize("name", REAL)
 def test_a_known_shape_costs_nothing(name: str, device: str) -> None:
-    """The second call at a shape seen before: no shape work, no bind group, no pipeline, no memory."""
+    """The second call at a shape seen before.
+
+    No shape work, no bind group, no pipeline, no memory.
+    """
     inputs = list(REAL[name].inputs())
     with compiled(name).session(device) as session:
         for given in inputs + inputs:

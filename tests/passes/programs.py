@@ -94,7 +94,7 @@ BINARY = ("add", "mul", "max", "sub")
 
 
 def random_program(choices: list[int]) -> Module:
-    """A random graph of maps, broadcasts, transposes, reductions and products over [n, 4] values."""
+    """Maps, broadcasts, transposes, reductions and products over [n, 4] values, at random."""
 
     def body(f: Function) -> None:
         values: list[Value] = [f.input("x", (N, 4), F32), f.input("y", (N, 4), F32)]
