@@ -35,7 +35,7 @@ def main() -> None:
     try:
         app()
     except EdgeRelaxError as error:
-        Console(stderr=True, highlight=False).print(f"[red]error[/red] [{error.code}]", end=" ")
+        Console(stderr=True, highlight=False).print(f"[red]error[/red] ({error.code}):", end=" ")
         print(error, file=sys.stderr)
         sys.exit(1)
 
