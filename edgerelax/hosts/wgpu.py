@@ -98,7 +98,10 @@ def request_device(needs: Needs, adapter: Any = None) -> Any:
 
 
 def hardware_adapter() -> Any:
-    """The default adapter if it is hardware, else None: a CPU runs WebAssembly faster than it plays GPU."""
+    """The default adapter if it is hardware, else None.
+
+    A CPU runs WebAssembly faster than it plays GPU.
+    """
     try:
         adapter = wgpu.gpu.request_adapter_sync(power_preference="high-performance")
     except RuntimeError:
@@ -121,6 +124,7 @@ class WgpuDevice:
         self._queue = device.queue
         self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._buffers: dict[tuple[int, int], Any] = {}  # (kind, index)
+        self._empty: dict[str, Any] = {}  # by access
         self._lists: dict[int, _List] = {}
         self._recording: _List | None = None
         self._recording_id = 0
@@ -181,9 +185,10 @@ class WgpuDevice:
         return dict(self._counts)
 
     def close(self) -> None:
-        for buffer in self._buffers.values():
+        for buffer in (*self._buffers.values(), *self._empty.values()):
             self._destroy(buffer)
         self._buffers.clear()
+        self._empty.clear()
         for number in list(self._lists):
             self.forget(number)
 
@@ -265,18 +270,32 @@ class WgpuDevice:
             step = commands.steps[position]
             assert isinstance(step, _Dispatch)
             size = -(-len(commands.scalars[slot]) // 4) * 16
-            resources = [(self.buffer(p[0], p[1]), p[2], p[3]) for p in places]
+            accesses = tuple(self._kernels[kernel].buffers)
+            resources = [
+                (self.buffer(p[0], p[1]), p[2], p[3]) if p[3] else self._nothing(access, k)
+                for k, (p, access) in enumerate(zip(places, accesses, strict=True))
+            ]
             resources.append((commands.uniforms, slot * SLOT, size))
-            group, _ = self._layout(tuple(self._kernels[kernel].buffers))
+            group, _ = self._layout(accesses)
             step.group = self._device.create_bind_group(
                 layout=group,
                 entries=[
-                    {"binding": k, "resource": {"buffer": b, "offset": o, "size": max(s, 4)}}
+                    {"binding": k, "resource": {"buffer": b, "offset": o, "size": s}}
                     for k, (b, o, s) in enumerate(resources)
                 ],
             )
             self._counts["bind_groups"] += 1
         commands.pending.clear()
+
+    def _nothing(self, access: str, binding: int) -> tuple[Any, int, int]:
+        """What stands for an empty range: one element of any type.
+
+        Apart from what else is bound.
+        """
+        if access not in self._empty:
+            bindings = max(len(k.buffers) for k in self._kernels)
+            self._empty[access] = self._make_buffer(bindings * SLOT, f"empty, {access}")
+        return self._empty[access], binding * SLOT, 16
 
     def dispatch(self, kernel: int, grid: int) -> _Dispatch:
         """A launch over a linear grid, folded where it is over the limit of one dimension."""

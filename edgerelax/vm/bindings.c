@@ -16,9 +16,9 @@ static uint32_t capacity(const ErModel *m, uint32_t kind, uint32_t index) {
   }
 }
 
-/* On the gpu a buffer has whole words, and a binding at least one. */
+/* On the gpu buffers and bindings have whole words. */
 static uint64_t whole_words(uint64_t bytes) {
-  return bytes ? (bytes + 3) / 4 * 4 : 4;
+  return (bytes + 3) / 4 * 4;
 }
 
 static bool fits(ErModel *m, const ErPlace *place, uint64_t room) {

@@ -51,6 +51,7 @@ static bool apart(ErModel *m, const ErPlace *places, uint32_t count) {
     for (uint32_t b = a + 1; b < count; b++) {
       const ErPlace *p = &places[a], *q = &places[b];
       if (p->kind != q->kind || p->index != q->index || p->kind == ER_KIND_WEIGHT) continue;
+      if (p->bytes == 0 || q->bytes == 0) continue; /* the host binds something else */
       const uint64_t p_end = (uint64_t)p->offset + p->bytes, q_end = (uint64_t)q->offset + q->bytes;
       if (p->offset >= q_end || q->offset >= p_end) continue;
       return er_fail(m, ER_ERROR_BINDING, "buffers %u and %u overlap: %u bytes at %u and %u at %u",

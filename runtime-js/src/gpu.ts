@@ -57,6 +57,7 @@ export class Gpu {
   readonly #kernels: readonly GpuKernel[];
   readonly #layouts = new Map<string, { group: GPUBindGroupLayout; pipeline: GPUPipelineLayout }>();
   readonly #buffers = new Map<string, GPUBuffer>();
+  readonly #empty = new Map<string, GPUBuffer>(); // by access
   readonly #lists = new Map<number, CommandList>();
   readonly #owned = new Set<GPUBuffer>();
   #pipelines: GPUComputePipeline[] = [];
@@ -179,21 +180,37 @@ export class Gpu {
     const slots = new Int32Array((launches.length * SLOT) / 4);
     launches.forEach((launch, slot) => {
       slots.set(launch.scalars, (slot * SLOT) / 4);
-      const resources = launch.places.map((place) => ({
-        buffer: this.buffer(place.kind, place.index),
-        offset: place.offset,
-        size: Math.max(place.bytes, 4),
-      }));
+      const accesses = this.#kernels[launch.kernel]?.buffers ?? [];
+      const resources = launch.places.map((place, k) =>
+        place.bytes
+          ? {
+              buffer: this.buffer(place.kind, place.index),
+              offset: place.offset,
+              size: place.bytes,
+            }
+          : this.#nothing(accesses[k] ?? 'read_write', k),
+      );
       const size = Math.ceil(launch.scalars.length / 4) * 16;
       resources.push({ buffer: uniforms, offset: slot * SLOT, size });
       launch.group = this.device.createBindGroup({
-        layout: this.#layout(this.#kernels[launch.kernel]?.buffers ?? []).group,
+        layout: this.#layout(accesses).group,
         entries: resources.map((resource, binding) => ({ binding, resource })),
       });
       this.stats.bindGroups++;
     });
     this.device.queue.writeBuffer(uniforms, 0, slots);
     list.uniforms = uniforms;
+  }
+
+  /** What stands for an empty range: one element of any type, apart from what else is bound. */
+  #nothing(access: string, binding: number): Required<GPUBufferBinding> {
+    let buffer = this.#empty.get(access);
+    if (!buffer) {
+      const bindings = Math.max(...this.#kernels.map((k) => k.buffers.length));
+      buffer = this.#make(bindings * SLOT, `empty, ${access}`);
+      this.#empty.set(access, buffer);
+    }
+    return { buffer, offset: binding * SLOT, size: 16 };
   }
 
   /** Encodes a list: one compute pass for each run of launches. */
@@ -298,6 +315,7 @@ export class Gpu {
   destroy(): void {
     for (const buffer of [...this.#owned]) this.free(buffer);
     this.#buffers.clear();
+    this.#empty.clear();
     this.#lists.clear();
   }
 

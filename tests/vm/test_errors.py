@@ -74,7 +74,7 @@ CASES = {
         _gpu_dispatch((1 << 31, 1 << 31)),
         "bytes 2147483648 to 4294967296 of slab 0, which has 1024",
     ),
-    "empty at the end": (_gpu_dispatch((1024, 0)), "bytes 1024 to 1028 of slab 0"),
+    "empty past the end": (_gpu_dispatch((1280, 0)), "bytes 1280 to 1280 of slab 0"),
     "negative offset": (_gpu_dispatch((-4, 4)), "4 bytes from -4 of slab 0"),
     "negative bytes": (_gpu_dispatch((0, -1)), "-1 bytes from 0 of slab 0"),
     "huge bytes": (_gpu_dispatch((0, 1 << 32)), "4294967296 bytes from 0 of slab 0"),

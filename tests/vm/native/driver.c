@@ -82,7 +82,7 @@ static void *address(const uint32_t *words) {
 static void check_place(const ErModel *m, const uint32_t *words) {
   const uint32_t limits[] = {m->input_count, m->weight_count, m->slab_count};
   if (words[0] >= ER_KIND_COUNT || words[1] >= limits[words[0]]) die("no such place");
-  if (words[3] == 0 || words[3] % 4) die("a place of no whole words");
+  if (words[3] % 4) die("a place of no whole words");
 }
 
 /* Places and scalars, both counted; the words they take. */
