@@ -261,6 +261,8 @@ class _Function:
         self.f.place(done)
 
     def _dispatch(self, binding: graph.Binding, call: CallTIR, kernel: Kernel) -> None:
+        if kernel.grid.as_int() == 0:
+            return
         callee = self.module.loops[call.func]
         by_name: dict[str, Value | Place] = {}
         by_name.update({b.name: v for b, v in zip(callee.inputs, call.args, strict=True)})

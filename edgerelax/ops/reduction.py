@@ -1,6 +1,7 @@
 """Reductions over axes: one stage each; what is done before and after is its body and epilogue.
 
-Over nothing they give the identity: 0, 1, -inf (or the least value of an integer type), inf.
+Over nothing they give the identity: 0, 1, -inf (or the least value of an integer type), inf; the
+mean is NaN, of integers 0.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import numpy as np
 from edgerelax.ir.dtypes import F64, DType, from_numpy
 from edgerelax.ir.loop import Combiner, LoopFunc, grid
 from edgerelax.ir.op import Array, CallSite, Operator, Sample, normal
-from edgerelax.ir.scalar import Buffer, Load, Scalar, Value, cast, constant, op, select
+from edgerelax.ir.scalar import Buffer, Load, Scalar, Value, cast, compare, constant, op, select
 from edgerelax.ir.types import Annotation, Tensor
 from edgerelax.ops.elementwise import SPECIAL
 from edgerelax.ops.lowering import (
@@ -159,6 +160,14 @@ def _samples(kinds: Kinds) -> tuple[Sample, ...]:
     return tuple(found)
 
 
+def _share(total: Scalar, count: Value) -> Scalar:
+    """NaN of nothing, said outright: a GPU may make anything of 0 / 0."""
+    if not count.dtype.is_float:
+        return total / count
+    some = compare("ge", count.expr, 1)
+    return select(some, total / count, constant(float("nan"), count.dtype))
+
+
 def _minmax(fn: Any, end: float) -> Callable[..., Array]:
     """The largest or least, of nothing the identity of the dtype."""
 
@@ -257,7 +266,7 @@ RULES: dict[str, Rule] = {
     ),
     "reduce_max": Rule("max", _minmax(np.maximum, -np.inf), kinds=ANY, fold=maximum),
     "reduce_min": Rule("min", _minmax(np.minimum, np.inf), kinds=ANY, fold=minimum),
-    "reduce_mean": Rule("sum", _mean, after=lambda acc, count: acc / count),
+    "reduce_mean": Rule("sum", _mean, after=_share),
     "reduce_l1": Rule(
         "sum",
         lambda x, axes, keep: _sum(np.abs(x), axes, keep),

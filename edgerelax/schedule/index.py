@@ -191,6 +191,8 @@ class Indexer:
         raise TypeError(f"{atom} cannot be computed in a kernel")
 
     def _divide(self, num: Expr, den: Expr) -> tuple[KExpr, int]:
+        if den.as_int() == 0:
+            return i32(0), 0  # inside a loop over nothing; WGSL refuses such a division
         (a, d1), (b, d2) = self.cell(num), self.cell(den)
         if prove_nonneg(num) is True and prove_lt(0, den) is True:
             return kop("index_div", a, b), max(d1, d2)
