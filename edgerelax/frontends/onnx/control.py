@@ -80,7 +80,7 @@ def _both_arms(
     name = next((o for o in node.proto.output if o), node.op)
     try:
         with builder.block() as bindings:
-            then, other = (lambda a=a: _values(node, a, arm) for a in ARMS)
+            then, other = (lambda a=a: _values(node, a, arm, before) for a in ARMS)
             results = builder.if_else(cond, then, other, name, node.origin)
     except ImpossibleArmError as impossible:
         node.walk.forget_problems(before)
@@ -89,8 +89,6 @@ def _both_arms(
             return _if_taken(node, arm(kept), cond, wanted=kept == "then_branch")
         except ShapeError:
             raise impossible.problem from None
-    if node.walk.problems_so_far() != before:
-        raise node.unsupported("its branches hold nodes that cannot be imported")
     known = [as_tensor(r.annotation) for r in results]
     if any(t is None or t.rank is None or t.dtype is None for t in known):
         return None
@@ -99,14 +97,17 @@ def _both_arms(
     return results
 
 
-def _values(node: Node, name: str, arm: Callable[[str], list[Any]]) -> list[Value]:
-    """What an arm gives; nothing if it holds nodes that cannot be imported."""
-    before = node.walk.problems_so_far()
+def _values(
+    node: Node, name: str, arm: Callable[[str], list[Any]], before: tuple[int, int]
+) -> list[Value]:
+    """What an arm gives. Nodes that cannot be imported are told of after the last arm."""
     try:
         values = arm(name)
     except ShapeError as problem:
         raise ImpossibleArmError(name, problem) from None
     if node.walk.problems_so_far() != before:
+        if name == ARMS[-1]:
+            raise node.unsupported("its branches hold nodes that cannot be imported")
         return []
     if not all(isinstance(v, Var | Constant) for v in values):
         raise node.unsupported("a branch that gives sequences or absent values")

@@ -334,6 +334,16 @@ def test_many_such_branches_are_refused_before_they_grow_without_end() -> None:
         load(model(nodes, inputs, [last], {"axis0": np.array([0, 1, 2])}))
 
 
+@pytest.mark.parametrize("strange_first", [True, False])
+def test_unsupported_nodes_of_one_arm_are_told_as_such(strange_first: bool) -> None:
+    mystery = graph([node("Mystery", ["x"], ["m"], domain="strange", name="odd one")], ["m"])
+    arms = (mystery, SLICED) if strange_first else (SLICED, mystery)
+    inputs = [value("x", ["n"]), value("c", [], TensorProto.BOOL)]
+    proto = model([branch("c", *arms)], inputs, ["y"], ENDS, domains={"strange": 1})
+    with pytest.raises(UnsupportedError, match="odd one"):
+        load(proto)
+
+
 def test_an_arm_that_cannot_be_leaves_a_check() -> None:
     good = graph([node("Relu", ["x"], ["t"])], ["t"])
     bad = graph([node("MatMul", ["x", "w"], ["e"])], ["e"])
