@@ -112,7 +112,9 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *args: object) -> None:
         pass
 
-    extensions_map = http.server.SimpleHTTPRequestHandler.extensions_map | {".js": "text/javascript"}
+    extensions_map = http.server.SimpleHTTPRequestHandler.extensions_map | {
+        ".js": "text/javascript"
+    }
 
 
 @contextmanager
@@ -131,7 +133,7 @@ def serve(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def chromium(folder: Path) -> Iterator[Browser]:
-    """A fresh headless Chromium on a fresh page; files of `folder` are served beside the library."""
+    """A fresh headless Chromium on a fresh page that serves `folder` beside the library."""
     executable = shutil.which("chromium")
     if executable is None:
         raise RuntimeError("chromium is not on the PATH: run scripts/setup")
@@ -154,8 +156,8 @@ def chromium(folder: Path) -> Iterator[Browser]:
 def error_of(browser: Browser, body: str, argument: Any = None) -> dict[str, str]:
     """Code and message of the error that a script must throw."""
     text = browser.script(
-        f"try {{ {body} }} catch (e) {{ return JSON.stringify({{code: e.code, message: e.message}}); }}"
-        " return '{}';",
+        f"try {{ {body} }} catch (e) {{"
+        "  return JSON.stringify({code: e.code, message: e.message}); } return '{}';",
         argument,
     )
     found: dict[str, str] = json.loads(text)
