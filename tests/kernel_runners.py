@@ -34,24 +34,13 @@ def run_interp(
 # GPU storage
 
 
-def pack(array: np.ndarray, dtype: DType) -> bytes:
+def pack(array: np.ndarray) -> bytes:
     """An array as the GPU stores it, filled up to 16 bytes."""
-    if dtype.bits == 4:
-        nibbles = array.reshape(-1).astype(np.int8).view(np.uint8) & 15
-        nibbles = np.concatenate([nibbles, np.zeros(len(nibbles) % 2, np.uint8)])
-        data = (nibbles[::2] | (nibbles[1::2] << 4)).astype(np.uint8).tobytes()
-    else:
-        data = np.ascontiguousarray(array).tobytes()
+    data = np.ascontiguousarray(array).tobytes()
     return data + bytes(-len(data) % 4) + bytes(max(0, 16 - (len(data) + 3) // 4 * 4))
 
 
-def unpack(data: bytes, like: np.ndarray, dtype: DType) -> np.ndarray:
-    if dtype.bits == 4:
-        raw = np.frombuffer(data, np.uint8)
-        nibbles = np.stack([raw & 15, raw >> 4], axis=1).reshape(-1)[: like.size]
-        if dtype.kind == "int":
-            nibbles = (nibbles << 4).astype(np.int8) >> 4
-        return nibbles.astype(like.dtype).reshape(like.shape)
+def unpack(data: bytes, like: np.ndarray) -> np.ndarray:
     return np.frombuffer(data[: like.nbytes], like.dtype).reshape(like.shape).copy()
 
 
@@ -93,9 +82,7 @@ def run_wgpu(
 
     usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC
     buffers = [
-        device.create_buffer_with_data(
-            data=pack(arrays[p.buffer.name], p.buffer.dtype), usage=usage
-        )
+        device.create_buffer_with_data(data=pack(arrays[p.buffer.name]), usage=usage)
         for p in kernel.buffers
     ]
     uniform = device.create_buffer_with_data(
@@ -131,9 +118,7 @@ def run_wgpu(
     compute.end()
     device.queue.submit([encoder.finish()])
     return {
-        p.buffer.name: unpack(
-            bytes(device.queue.read_buffer(b)), np.asarray(arrays[p.buffer.name]), p.buffer.dtype
-        )
+        p.buffer.name: unpack(bytes(device.queue.read_buffer(b)), np.asarray(arrays[p.buffer.name]))
         for p, b in zip(kernel.buffers, buffers, strict=True)
     }
 

@@ -1,13 +1,15 @@
 """How elements lie in storage buffers on the GPU, and the text that loads and stores them.
 
 32-bit types are themselves, or vectors of 4 where all accesses allow it. 64-bit integers are
-`vec2<u32>`, low word first. Narrower types are packed in u32 words, first element in the low bits.
+`vec2<u32>`, low word first. Narrower types are packed in u32 words, first element in the low bits;
+4-bit types take a byte each, as in numpy, which keeps its upper half zero.
 """
 
 from dataclasses import dataclass
 from typing import Protocol
 
 from edgerelax.codegen.wgsl_text import (
+    LOGIC,
     RELATION,
     UNARY,
     Text,
@@ -111,7 +113,7 @@ def _load_lanes(layout: Layout, load: KLoad, printer: Namer) -> Text:
         if layout.dtype.bits >= 32:
             lanes.append(_pick(layout, index))
         else:
-            per_word = 32 // layout.dtype.bits
+            per_word = 4 // layout.dtype.bytes
             word = Text(f"{layout.name}[{index.text} >> {per_word.bit_length() - 1}u]")
             lanes.append(_unpack(word, index, layout.dtype))
     return call(value_type(layout.dtype, load.lanes), *lanes)
@@ -133,7 +135,7 @@ def _pick(layout: Layout, index: Text) -> Text:
 
 def _word(layout: Layout, index: KExpr, ahead: int, printer: Namer) -> Text:
     """The word that holds an element, or a later one."""
-    per_word = 32 // layout.dtype.bits
+    per_word = 4 // layout.dtype.bytes
     at = shifted(index, per_word.bit_length() - 1)
     if ahead:
         at = KOp(I32, 1, "add", (at, KConst(I32, 1, ahead)))
@@ -150,19 +152,15 @@ def _load_packed(layout: Layout, load: KLoad, printer: Namer) -> Text:
             halves = [call("unpack2x16float", w) for w in words]
             return halves[0] if lanes == 2 else call("vec4<f32>", *halves)
         return _decode(call(f"er_halves{suffix(lanes)}", *words), dtype, lanes)
-    if dtype.bits == 8:
-        return _decode(call("er_bytes", first), dtype, lanes)
-    index = printer.expr(load.index)
-    return _decode(call("er_nibbles", first, index), dtype, lanes)
+    return _decode(call("er_bytes", first), dtype, lanes)
 
 
 def _unpack(word: Text, index: Text, dtype: DType) -> Text:
     """The element of a given index out of the word that holds it."""
-    per_word = 32 // dtype.bits
-    place = f"{index.at(UNARY)} & {per_word - 1}"
+    place = f"{index.at(UNARY)} & {4 // dtype.bytes - 1}"
     if dtype.name == "f16":
         return Text(f"unpack2x16float({word.text})[{place}]")
-    offset = f"u32({place}) * {dtype.bits}u"
+    offset = f"u32({place}) * {8 * dtype.bytes}u"
     if dtype.kind == "int":
         return Text(f"extractBits(bitcast<i32>({word.text}), {offset}, {dtype.bits}u)")
     return _decode(Text(f"extractBits({word.text}, {offset}, {dtype.bits}u)"), dtype, 1)
@@ -191,7 +189,8 @@ def _encode(value: Text, dtype: DType, lanes: int) -> Text:
         case "uint":
             return value
         case "int":
-            return Text(f"bitcast<{unsigned}>({value.text})")
+            raw = f"bitcast<{unsigned}>({value.text})"
+            return Text(f"{raw} & {unsigned}(15u)", LOGIC) if dtype.bits == 4 else Text(raw)
     return call(f"er_encode_{dtype.name}{suffix(lanes)}", value)
 
 
@@ -216,13 +215,13 @@ def store(layout: Layout, stmt: KStore, printer: Namer) -> None:
 
 def _store_packed(layout: Layout, stmt: KStore, printer: Namer) -> None:
     dtype, lanes = layout.dtype, stmt.value.lanes
-    if lanes * dtype.bits % 32 or not stmt.aligned:
+    if lanes * dtype.bytes % 4 or not stmt.aligned:
         raise UnsupportedError(
             f"a store of {lanes} {dtype} to {stmt.buffer} is no whole word",
             hint="on the GPU 8-bit types are stored 4 at a time, 16-bit types 2 or 4",
         )
-    words = lanes * dtype.bits // 32
-    pack = "er_pack_bytes" if dtype.bits == 8 else "er_pack_halves"
+    words = lanes * dtype.bytes // 4
+    pack = "er_pack_bytes" if dtype.bytes == 1 else "er_pack_halves"
     bits = _encode(printer.expr(stmt.value), dtype, lanes)
     if words == 1:
         printer.line(f"{_word(layout, stmt.index, 0, printer).text} = {call(pack, bits).text};")

@@ -11,7 +11,7 @@ Kind = Literal["float", "int", "uint", "bool", "string"]
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """One element type. `bits` is its size in memory; sub-byte types are stored packed."""
+    """One element type of so many bits. In memory an element has `bytes`."""
 
     name: str
     kind: Kind
@@ -28,7 +28,7 @@ class DType:
 
     @property
     def bytes(self) -> int:
-        """Bytes of one element; 1 for sub-byte types, which hosts unpack."""
+        """Bytes of one element; 1 for sub-byte types, as in numpy."""
         return max(1, self.bits // 8)
 
     @property

@@ -71,7 +71,7 @@ def run_kernel(
 
 def _padded(flat: Values, dtype: DType, device: str) -> Values:
     """A copy; never empty, as no binding is, and on the GPU with its last word filled up."""
-    per_word = 32 // dtype.bits if device == "gpu" and 0 < dtype.bits < 32 else 1
+    per_word = 4 // dtype.bytes if device == "gpu" and 0 < dtype.bits < 32 else 1
     size = -(-max(1, len(flat)) // per_word) * per_word
     return np.concatenate([flat, np.zeros(size - len(flat), flat.dtype)])
 

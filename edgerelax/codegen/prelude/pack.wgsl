@@ -12,12 +12,6 @@ fn er_halves_v4(a: u32, b: u32) -> vec4<u32> {
   return vec4<u32>(a & 0xffffu, a >> 16u, b & 0xffffu, b >> 16u);
 }
 
-// The four elements from `index`, a multiple of 4, of the eight in a word.
-fn er_nibbles(word: u32, index: i32) -> vec4<u32> {
-  let half = word >> (u32(index & 4) * 4u);
-  return (vec4<u32>(half) >> vec4<u32>(0u, 4u, 8u, 12u)) & vec4<u32>(15u);
-}
-
 fn er_pack_bytes(x: vec4<u32>) -> u32 {
   let b = (x & vec4<u32>(255u)) << vec4<u32>(0u, 8u, 16u, 24u);
   return b.x | b.y | b.z | b.w;
