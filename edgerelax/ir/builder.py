@@ -29,7 +29,7 @@ from edgerelax.ir.deduce import (
     subsumes,
 )
 from edgerelax.ir.diagnostics import ShapeError, UnsupportedError
-from edgerelax.ir.dtypes import DType, from_numpy
+from edgerelax.ir.dtypes import DType
 from edgerelax.ir.graph import (
     Binding,
     Block,
@@ -58,6 +58,7 @@ from edgerelax.ir.types import (
     Shape,
     Tensor,
     Tuple,
+    annotation_of,
     as_tensor,
     symbols_of,
     tensor,
@@ -210,8 +211,7 @@ class Builder:
     def constant(self, name: str, data: Any) -> Constant:
         """A tensor known now."""
         array = np.asarray(data)
-        dims = tuple(as_expr(n) for n in array.shape)
-        return Constant(self.names.pick(name), array, Tensor(dims, from_numpy(array.dtype)))
+        return Constant(self.names.pick(name), array, annotation_of(array))
 
     def match(self, value: Value, annotation: Annotation, name: str = "", origin: str = "") -> Var:
         """Assert a finer annotation, which may define symbols: a check at run time.

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from edgerelax.ir.dtypes import I64, DType
+import numpy.typing as npt
+
+from edgerelax.ir.dtypes import I64, DType, from_numpy
 from edgerelax.sym import Expr, Symbol, as_expr
 from edgerelax.sym import ExprLike as ExprLike
 
@@ -116,6 +118,18 @@ Annotation = Object | Shape | Tensor | IntTensor | Prim | Tuple | Callable
 def tensor(dims: tuple[ExprLike, ...] | list[ExprLike], dtype: DType) -> Tensor:
     """A tensor annotation of known dims and dtype."""
     return Tensor(tuple(as_expr(d) for d in dims), dtype)
+
+
+MAX_KNOWN = 64
+"""Integers that an IntTensor of a constant may hold."""
+
+
+def annotation_of(data: npt.NDArray[Any]) -> Tensor | IntTensor:
+    """What is known of a constant: of few integers, their values."""
+    dtype = from_numpy(data.dtype)
+    if dtype.kind in ("int", "uint", "bool") and data.ndim <= 1 and data.size <= MAX_KNOWN:
+        return IntTensor(tuple(as_expr(int(v)) for v in data.reshape(-1)), data.ndim, dtype)
+    return tensor(data.shape, dtype)
 
 
 def as_tensor(annotation: Annotation) -> Tensor | None:

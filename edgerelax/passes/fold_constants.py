@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from edgerelax.ir.dtypes import from_numpy
 from edgerelax.ir.graph import Binding, Call, Constant, MakeTuple, Module, Value, Var
 from edgerelax.ir.op import Array
 from edgerelax.ir.rewrite import rewrite_module
-from edgerelax.ir.types import IntTensor, tensor
-from edgerelax.sym import Expr, as_expr, product
+from edgerelax.ir.types import IntTensor, annotation_of
+from edgerelax.sym import Expr, product
 
 SMALL = 1024
 
@@ -45,11 +44,7 @@ def fold_constants(module: Module) -> Module:
 
 def make_constant(name: str, data: Array) -> Constant:
     """A constant with the annotation that its dtype and size deserve."""
-    dtype = from_numpy(data.dtype)
-    if (dtype.is_integer or dtype.kind == "bool") and data.ndim <= 1 and data.size <= 64:
-        values = tuple(as_expr(int(v)) for v in data.reshape(-1))
-        return Constant(name, data, IntTensor(values, data.ndim, dtype))
-    return Constant(name, data, tensor(data.shape, dtype))
+    return Constant(name, data, annotation_of(data))
 
 
 def concrete(value: Any) -> Any:

@@ -33,7 +33,7 @@ from edgerelax.ir.diagnostics import (
     ShapeError,
     UnsupportedError,
 )
-from edgerelax.ir.dtypes import STRING, from_numpy
+from edgerelax.ir.dtypes import STRING
 from edgerelax.ir.graph import (
     Call,
     Constant,
@@ -45,9 +45,9 @@ from edgerelax.ir.graph import (
     Var,
 )
 from edgerelax.ir.op import Array
-from edgerelax.ir.types import Annotation, IntTensor, Shape, as_tensor, tensor
+from edgerelax.ir.types import Annotation, IntTensor, Shape, annotation_of, as_tensor
 from edgerelax.ops import OPS
-from edgerelax.sym import Expr, as_expr, bounds, eq, select
+from edgerelax.sym import Expr, bounds, eq, select
 
 MAX_DEPTH = 64
 """Functions and subgraphs inside each other; more is taken for endless recursion."""
@@ -292,7 +292,7 @@ class Walk:
 
     def constant(self, name: str, data: Array) -> Constant:
         """A constant; small integer ones are known to the host."""
-        return Constant(self.builder.names.pick(name), data, constant_annotation(data))
+        return Constant(self.builder.names.pick(name), data, annotation_of(data))
 
     def call(self, node: Node, op: str, args: Sequence[Value | None], attrs: Any) -> Value:
         """A call of one result, all of its dims known, if need be by new names."""
@@ -395,14 +395,3 @@ def _attributes(proto: onnx.NodeProto, frame: Frame) -> dict[str, onnx.Attribute
         elif attribute.ref_attr_name in frame.attributes:
             found[attribute.name] = frame.attributes[attribute.ref_attr_name]
     return found
-
-
-MAX_TRACKED = 64
-
-
-def constant_annotation(data: Array) -> Annotation:
-    """What is known of a constant: of few integers, their values."""
-    dtype = from_numpy(data.dtype)
-    if dtype.kind in ("int", "uint", "bool") and data.ndim <= 1 and data.size <= MAX_TRACKED:
-        return IntTensor(tuple(as_expr(int(v)) for v in data.reshape(-1)), data.ndim, dtype)
-    return tensor(data.shape, dtype)
