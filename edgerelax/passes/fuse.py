@@ -25,6 +25,7 @@ from edgerelax.ir.graph import (
     Var,
     operands,
 )
+from edgerelax.ir.names import Names
 from edgerelax.ir.types import Tensor
 from edgerelax.passes.classify import Kind, classify, classify_operand
 
@@ -52,8 +53,8 @@ def fuse(module: Module, *, max_buffers: int = 8) -> Module:
     outlined: dict[str, GraphFunc] = {}
     funcs = {}
     for name, func in module.funcs.items():
-        taken = set(module.loops) | set(module.funcs) | set(outlined)
-        fuser = _Fuser(module, max_buffers, taken, outlined)
+        names = Names((*module.loops, *module.funcs, *outlined))
+        fuser = _Fuser(module, max_buffers, names, outlined)
         funcs[name] = replace(func, body=fuser.block(func.body))
     return replace(module, funcs={**funcs, **outlined})
 
@@ -62,7 +63,7 @@ def fuse(module: Module, *, max_buffers: int = 8) -> Module:
 class _Fuser:
     module: Module
     max_buffers: int
-    taken: set[str]
+    names: Names
     outlined: dict[str, GraphFunc]
 
     def block(self, block: Block) -> Block:
@@ -186,15 +187,8 @@ class _Fuser:
         return Binding(result, CallGraph(name, tuple(params)))
 
     def _name(self, parts: Sequence[str]) -> str:
-        stem = (
-            "_".join(parts) if len(parts) <= 4 else "_".join((*parts[:3], f"{len(parts) - 3}_more"))
-        )
-        name, k = stem[:60], 0
-        while name in self.taken:
-            k += 1
-            name = f"{stem[:60]}_{k}"
-        self.taken.add(name)
-        return name
+        more = [f"{len(parts) - 3}_more"] if len(parts) > 4 else []
+        return self.names.pick("_".join((*parts[: 3 if more else 4], *more))[:60])
 
 
 def post_dominate(nodes: list[_Node]) -> None:

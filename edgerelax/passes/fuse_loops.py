@@ -7,28 +7,14 @@ fits stays a stage with a local buffer. It never changes what is computed per el
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from edgerelax.ir.graph import Binding, CallGraph, CallTIR, GraphFunc, Module, Value, Var
 from edgerelax.ir.loop import LoopFunc, Stage, Template
+from edgerelax.ir.names import Names
 from edgerelax.ir.rewrite import all_bindings, rewrite_module
 from edgerelax.ir.scalar import Buffer, Load, Scalar, loads, replace_loads, substitute
 from edgerelax.sym import Atom, Expr, ExprLike, Opaque, as_expr
-
-
-@dataclass(slots=True)
-class _Names:
-    """Gives each buffer a name of its own in the merged function."""
-
-    taken: set[str]
-
-    def pick(self, hint: str) -> str:
-        name, k = hint, 0
-        while name in self.taken:
-            k += 1
-            name = f"{hint}_{k}"
-        self.taken.add(name)
-        return name
 
 
 def fuse_loops(module: Module) -> Module:
@@ -56,7 +42,7 @@ def fuse_loops(module: Module) -> Module:
 
 def merge(func: GraphFunc, loops: dict[str, LoopFunc]) -> LoopFunc:
     """One loop function that does what a primitive graph function does."""
-    names = _Names(set())
+    names = Names()
     buffers: dict[Value, tuple[Buffer, ...]] = {}
     weights: set[str] = set()
     for param in func.params:

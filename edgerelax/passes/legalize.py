@@ -10,6 +10,7 @@ filled independently of each other becomes one function per result.
 
 from dataclasses import replace
 
+from edgerelax.ir.deduce import call_site
 from edgerelax.ir.diagnostics import UnsupportedError
 from edgerelax.ir.graph import (
     Binding,
@@ -23,7 +24,6 @@ from edgerelax.ir.graph import (
     Var,
 )
 from edgerelax.ir.loop import LoopFunc, Stage, Template, outputs_of
-from edgerelax.ir.op import CallSite
 from edgerelax.ir.rewrite import rewrite_func
 from edgerelax.ir.scalar import Buffer, Load, Scalar, constant
 from edgerelax.ir.types import Annotation, Tensor, Tuple, as_tensor
@@ -59,7 +59,9 @@ class _Lowering:
         if not isinstance(call, Call):
             return [binding]
         annotation = data_annotation(binding.var.annotation)
-        site = call_site(call, annotation, binding.var)
+        site = call_site(call, binding.var.name, binding.var.origin, annotation)
+        known = tuple(None if a is None else data_annotation(a) for a in site.args)
+        site = replace(site, args=known)
         unknown = [str(a) for a in (*site.args, annotation) if a is not None and not _is_known(a)]
         if call.op.lower is None or unknown:
             why = f"unknown shape {unknown[0]}" if unknown else "no loop program"
@@ -115,19 +117,6 @@ def split_outputs(loop: LoopFunc) -> list[LoopFunc]:
     return [
         replace(loop, outputs=(out,), stages=tuple(by_output[out.name])) for out in loop.outputs
     ]
-
-
-def call_site(call: Call, result: Annotation, var: Var) -> CallSite:
-    """What the operator's rules see of a call."""
-    return CallSite(
-        call.op,
-        tuple(None if a is None else data_annotation(a.annotation) for a in call.args),
-        call.attrs,
-        tuple(a.data if isinstance(a, Constant) else None for a in call.args),
-        result,
-        var.name,
-        var.origin,
-    )
 
 
 def data_annotation(annotation: Annotation) -> Annotation:
