@@ -16,7 +16,6 @@ import pytest
 from edgerelax.codegen.wasm import build_wasm
 from edgerelax.codegen.wgsl import print_wgsl
 from edgerelax.hosts.vm import Vm, compile_kernels
-from edgerelax.ir.dtypes import DType
 from edgerelax.ir.kernel import Kernel
 from edgerelax.ir.kernel_interp import run_kernel
 
