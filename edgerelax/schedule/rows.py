@@ -74,7 +74,7 @@ def row_program(stages: Sequence[Stage | Template], kept: frozenset[str]) -> Row
     if first is None:
         return Reject("nothing is reduced")
     inlined = _inline_rows(plain, kept)
-    rows = tuple(Axis(f"r{k}", a.extent) for k, a in enumerate(_wide_axes(first.axes)))
+    rows = tuple(Axis(f"row@{k}", a.extent) for k, a in enumerate(_wide_axes(first.axes)))
     held: dict[str, Buffer] = {}
     steps: list[Step] = []
     for stage in inlined:

@@ -115,3 +115,11 @@ def test_more_buffers_than_a_kernel_may_bind_are_split():
     version = schedule(func, WEBGPU).versions[-1]
     assert all(len(kernel.buffers) <= 8 for kernel in version.kernels)
     check(func, {"n": 6})
+
+
+@pytest.mark.parametrize("name", ("r1", "k"))
+def test_a_step_as_long_as_a_row_keeps_its_own_axis(name):
+    x, y = buf("x", F32, 3, 2, 2), buf("y", F32, 3, 2)
+    i, j = grid(y)
+    k = axis(name, 2)
+    check(LoopFunc("f", (x,), (y,), (Stage(y, (i, j), x[i, k, j], (k,), "sum"),)), {})
