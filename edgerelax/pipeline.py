@@ -5,23 +5,27 @@ skips passes by name, for ablation; `dump` gets the module after every pass; `ve
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgerelax.artifact.manifest import Source
 from edgerelax.artifact.pack import DeviceProgram, pack
 from edgerelax.artifact.store import Artifact
-from edgerelax.codegen.lower import Lowered, Tables, lower, workspaces
+from edgerelax.codegen.lower import Tables, lower, workspaces
 from edgerelax.codegen.wasm import build_wasm
 from edgerelax.codegen.wgsl import print_wgsl
 from edgerelax.ir.diagnostics import EdgeRelaxError, InputError, PassError
 from edgerelax.ir.graph import CallTIR, Module
-from edgerelax.ir.plan import Schedule
+from edgerelax.ir.kernel_verify import verify_kernel
+from edgerelax.ir.plan import MemoryPlan, Schedule
 from edgerelax.ir.printer import write
 from edgerelax.ir.rewrite import all_bindings
+from edgerelax.ir.types import symbols_of
 from edgerelax.ir.verify import verify
 from edgerelax.passes.canonicalize import canonicalize
+from edgerelax.passes.check_plan import check_plan
 from edgerelax.passes.cse import cse
 from edgerelax.passes.dce import dce
 from edgerelax.passes.fold_constants import fold_constants
@@ -32,6 +36,7 @@ from edgerelax.passes.place import Device, place
 from edgerelax.passes.plan_memory import plan_memory
 from edgerelax.schedule.select import schedule
 from edgerelax.schedule.target import TARGETS, WASM, Target
+from edgerelax.sym import Symbol
 from edgerelax.version import VERSION
 
 Pass = Callable[[Module], Module]
@@ -46,6 +51,9 @@ GRAPH: tuple[Pass, ...] = (
     canonicalize,  # takes apart the tuples of operators that became one function per result
     dce,  # operands that became literals
 )
+
+OPTIONAL = frozenset(("fold_constants", "cse", "dce", "fuse", "reuse", "capture"))
+"""What may be left out: passes by name, reuse of memory, capture and replay of command lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,12 @@ class Report:
 
 def compile_module(module: Module, source: Source, options: Options) -> tuple[Artifact, Report]:
     """Compile for the target and, unless told otherwise, for the CPU that may stand in for it."""
+    unknown = options.without - OPTIONAL
+    if unknown:
+        raise InputError(
+            f"--without {', '.join(sorted(unknown))}: not known, or not optional",
+            hint=f"what can be left out: {', '.join(sorted(OPTIONAL))}",
+        )
     runner = _Runner(options, Report())
     module = runner.run_all(module, GRAPH)
     main = gpu_target(options.target)
@@ -79,9 +93,8 @@ def compile_module(module: Module, source: Source, options: Options) -> tuple[Ar
         devices.append(("cpu", WASM))
     tables = Tables()
     programs = [_compile_for(module, device, target, tables, runner) for device, target in devices]
-    start = time.perf_counter()
-    wasm = build_wasm(tables.cpu_kernels) if tables.cpu_kernels else None
-    runner.report.seconds["wasm"] = time.perf_counter() - start
+    with runner.timed("wasm"):
+        wasm = build_wasm(tables.cpu_kernels) if tables.cpu_kernels else None
     artifact = pack(
         list(module.funcs.values()),
         programs,
@@ -118,36 +131,53 @@ def _compile_for(
         ),
         prefix=f"{device}-",
     )
-    start = time.perf_counter()
-    schedules = schedule_all(module, target)
-    runner.report.seconds[f"{device}-schedule"] = time.perf_counter() - start
+    with runner.timed(f"{device}-schedule"):
+        schedules = schedule_all(module, target)
     temps = {key: workspaces(s) for key, s in schedules.items()}
-    reuse = "plan" not in runner.options.without
-    module = runner.run(
-        module,
-        _named("plan_memory", lambda m: plan_memory(m, workspaces=temps, main=device, reuse=reuse)),
-        prefix=f"{device}-",
+    plan = _named(
+        "plan_memory",
+        lambda m: plan_memory(m, workspaces=temps, main=device, reuse=runner.wants("reuse")),
     )
-    start = time.perf_counter()
-    capture = "capture" not in runner.options.without
-    lowered = lower(module, schedules, tables, main=device, capture=capture)
-    texts = [(k, print_wgsl(k)) for k in lowered.gpu_kernels]
-    runner.report.seconds[f"{device}-codegen"] = time.perf_counter() - start
+    module = runner.run(module, plan, prefix=f"{device}-")
+    plans: dict[str, MemoryPlan] = module.attrs["plans"]
+    if runner.options.verify:
+        _check(module, plans, schedules)
+    with runner.timed(f"{device}-codegen"):
+        lowered = lower(module, schedules, tables, main=device, capture=runner.wants("capture"))
+        texts = [(k, print_wgsl(k)) for k in lowered.gpu_kernels]
     _note(runner.report, device, module, schedules)
-    return _program(device, lowered, texts, module)
-
-
-def _program(
-    device: str, lowered: Lowered, texts: Sequence[tuple[object, str]], module: Module
-) -> DeviceProgram:
     return DeviceProgram(
         device,
         lowered.program,
-        texts,  # type: ignore[arg-type]
+        texts,
         lowered.weights_on_gpu,
         lowered.weights_on_cpu,
-        list(module.attrs["plans"].values()),
+        list(plans.values()),
     )
+
+
+def _check(
+    module: Module, plans: Mapping[str, MemoryPlan], schedules: Mapping[tuple[str, str], Schedule]
+) -> None:
+    """Kernels are well formed; plans hold at the least sizes, at odd ones and at the greatest."""
+    for schedule_ in schedules.values():
+        for version in schedule_.versions:
+            for kernel in version.kernels:
+                verify_kernel(kernel)
+    for name, plan in plans.items():
+        func = module.funcs[name]
+        symbols = {s for b in all_bindings(func.body) for s in symbols_of(b.var.annotation)}
+        symbols |= {s for p in func.params for s in symbols_of(p.annotation)}
+        for above in (0, 1, 7, 1 << 20):
+            check_plan(func, plan, {s: _size(s, above) for s in symbols})
+
+
+def _size(symbol: Symbol, above: int) -> int:
+    """A size that the symbol may have, `above` steps over its least."""
+    step = symbol.multiple_of
+    least = -(-symbol.lo // step) * step
+    top = least + min(above, 40) * step
+    return top if symbol.hi is None else min(least + above * step, symbol.hi // step * step)
 
 
 def schedule_all(module: Module, target: Target) -> dict[tuple[str, str], Schedule]:
@@ -189,6 +219,10 @@ class _Runner:
     def __init__(self, options: Options, report: Report) -> None:
         self.options, self.report = options, report
 
+    def wants(self, feature: str) -> bool:
+        """Whether something that is no pass of its own was not left out."""
+        return feature not in self.options.without
+
     def run_all(self, module: Module, passes: Sequence[Pass], prefix: str = "") -> Module:
         for step in passes:
             module = self.run(module, step, prefix)
@@ -198,9 +232,9 @@ class _Runner:
         name = step.__name__
         if name in self.options.without:
             return module
-        start = time.perf_counter()
         try:
-            module = step(module)
+            with self.timed(f"{prefix}{name}"):
+                module = step(module)
             if self.options.verify:
                 verify(module)
         except EdgeRelaxError:
@@ -210,11 +244,15 @@ class _Runner:
                 f"pass {prefix}{name} failed: {type(error).__name__}: {error}",
                 hint="this is a fault of edgerelax: please report it with the model, or --dump",
             ) from error
-        spent = time.perf_counter() - start
-        key = f"{prefix}{name}"
-        self.report.seconds[key] = self.report.seconds.get(key, 0.0) + spent
-        self._dump(module, key)
+        self._dump(module, f"{prefix}{name}")
         return module
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        spent = time.perf_counter() - start
+        self.report.seconds[name] = self.report.seconds.get(name, 0.0) + spent
 
     def _dump(self, module: Module, name: str) -> None:
         folder = self.options.dump
