@@ -1,6 +1,6 @@
 """What is known of an expression's value: intervals and divisors. None means unbounded."""
 
-from math import gcd
+from math import gcd, prod
 
 from edgerelax.sym.expr import (
     Atom,
@@ -14,12 +14,15 @@ from edgerelax.sym.expr import (
     Opaque,
     Select,
     Symbol,
+    _make,
     as_expr,
 )
+from edgerelax.sym.polynomial import remainders
 
 INF = float("inf")
 Number = int | float  # an int, or ±INF
 Interval = tuple[Number, Number]
+WIDEST = 12  # terms of a sum worth a closer look
 
 
 def bounds(e: ExprLike) -> tuple[int | None, int | None]:
@@ -36,8 +39,10 @@ def upper_bound(e: ExprLike) -> int | None:
 def interval(e: Expr) -> Interval:
     """Interval evaluation, memoised on the expression."""
     if e.bounds_memo is None:
-        e.bounds_memo = _terms_interval(e)
-        e.bounds_memo = _narrow_mod(e, e.bounds_memo)
+        found = _terms_interval(e)
+        for narrow in (_narrow_mod, _narrow_quotient):
+            found = _meet(found, narrow(e))
+        e.bounds_memo = found
     return e.bounds_memo
 
 
@@ -52,19 +57,21 @@ def divisible(e: ExprLike, k: int) -> bool:
 
 
 def _monomial_multiple(monomial: Monomial) -> int:
-    out = 1
-    for atom in monomial:
-        if isinstance(atom, Symbol):
-            out *= atom.multiple_of
-        elif isinstance(atom, Min | Max):
-            out *= gcd(*(multiple(a) for a in atom.args))
-        elif isinstance(atom, Select):
-            out *= gcd(multiple(atom.then), multiple(atom.other))
-        elif isinstance(atom, FloorDiv) and atom.exact:
-            k = atom.den.as_int()
-            assert k is not None
-            out *= multiple(atom.num) // k
-    return out
+    return prod(atom_multiple(atom) for atom in monomial)
+
+
+def atom_multiple(atom: Atom) -> int:
+    """A divisor of every value of an atom."""
+    match atom:
+        case Symbol():
+            return atom.multiple_of
+        case Min() | Max():
+            return gcd(*(multiple(a) for a in atom.args))
+        case Select():
+            return gcd(multiple(atom.then), multiple(atom.other))
+        case FloorDiv() if atom.exact:
+            return multiple(atom.num) // atom.exact
+    return 1
 
 
 def _terms_interval(e: Expr) -> Interval:
@@ -108,7 +115,7 @@ def atom_interval(atom: Atom) -> Interval:
         case Axis():
             return (0, max(interval(atom.extent)[1] - 1, 0))
         case FloorDiv():
-            return _divide(interval(atom.num), interval(atom.den))
+            return divide(interval(atom.num), interval(atom.den))
         case Min():
             parts = [interval(a) for a in atom.args]
             return (min(p[0] for p in parts), min(p[1] for p in parts))
@@ -139,14 +146,15 @@ def _times(x: Interval, y: Interval) -> Interval:
     return (min(corners), max(corners))
 
 
-def _divide(num: Interval, den: Interval) -> Interval:
+def divide(num: Interval, den: Interval) -> Interval:
     """Floor division; the divisor is positive wherever the quotient has a meaning that matters."""
     if den[1] < 0:
-        return _divide((-num[1], -num[0]), (-den[1], -den[0]))
+        return divide((-num[1], -num[0]), (-den[1], -den[0]))
     if den[0] < 0:
-        return (-INF, INF)
-    low = max(den[0], 1)
-    corners = [_floor(a, b) for a in num for b in (low, den[1])]
+        most = max(abs(num[0]), abs(num[1]))
+        return (-most, most)
+    low, high = max(den[0], 1), max(den[1], 1)
+    corners = [_floor(a, b) for a in num for b in (low, high)]
     return (min(corners), max(corners))
 
 
@@ -158,39 +166,62 @@ def _floor(a: Number, b: Number) -> Number:
     return int(a) // int(b)
 
 
-def _narrow_mod(e: Expr, found: Interval) -> Interval:
-    """Use 0 <= x - k*(x//k) <= k - 1 where an expression holds that pattern."""
-    for coefficient, monomial in e.terms():
-        for atom in monomial:
-            if not isinstance(atom, FloorDiv):
-                continue
-            den = interval(atom.den)
-            if den[0] < 1:
-                continue
-            rest = list(monomial)
-            rest.remove(atom)
-            factor = _cofactor(coefficient, rest, atom)
-            if factor is None:
-                continue
-            remainder = factor * (atom.num - atom.den * atom)
-            left = e - remainder
-            if len(list(left.terms())) >= len(list(e.terms())):
-                continue
-            inside = _times(_terms_interval(factor), (0, den[1] - 1))
-            outside = interval(left)
-            lo, hi = inside[0] + outside[0], inside[1] + outside[1]
-            found = (max(found[0], lo), min(found[1], hi))
+def _narrow_mod(e: Expr) -> Interval:
+    """Use 0 <= num % den <= den - 1 where a sum holds that."""
+    found = (-INF, INF)
+    for mod in remainders(e):
+        lo, hi = interval(mod.den)
+        if lo >= 0:
+            remainder = _times(interval(mod.factor), (0, max(hi - 1, 0)))
+            found = _meet(found, _plus(remainder, interval(mod.rest)))
     return found
 
 
-def _cofactor(coefficient: int, rest: list[Atom], atom: FloorDiv) -> Expr | None:
-    """c such that the term is -c * den * (num//den); None if there is none."""
-    term = as_expr(-coefficient)
-    for factor in rest:
-        term = term * factor
-    den = atom.den.as_int()
-    if den is not None:
-        return term // den if coefficient % den == 0 else None
-    from edgerelax.sym.divide import divide_exactly
+def _narrow_quotient(e: Expr) -> Interval:
+    """Use k*(x//k) == x - r, 0 <= r < k, where x and the other terms have atoms in common."""
+    terms = e.terms()
+    for _, monomial in terms if 1 < len(terms) <= WIDEST else ():
+        for atom in monomial:
+            if isinstance(atom, FloorDiv) and not atom.exact and _is_correlated(e, atom):
+                return _by_remainder(e, atom)
+    return (-INF, INF)
 
-    return divide_exactly(term, atom.den)
+
+def _is_correlated(e: Expr, atom: FloorDiv) -> bool:
+    return atom.den.is_const and any(
+        other is not atom and not other.expr.atoms().isdisjoint(atom.num.atoms())
+        for _, monomial in e.terms()
+        for other in monomial
+    )
+
+
+def _by_remainder(e: Expr, atom: FloorDiv) -> Interval:
+    """Bounds of e == factor*(num//k) + rest from k*e == factor*num + k*rest - factor*r"""
+    k = atom.den.as_int()
+    assert k is not None
+    factor, rest = split(e, atom)
+    remainder = scale(_times(interval(factor), (0, k - 1)), -1)
+    lo, hi = _plus(interval(factor * atom.num + k * rest), remainder)
+    return (lo if lo == -INF else -(-lo // k), hi if hi == INF else hi // k)
+
+
+def split(e: Expr, atom: Atom) -> tuple[Expr, Expr]:
+    """factor and rest with e == factor*atom + rest"""
+    factor: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for k, monomial in e.terms():
+        if atom in monomial:
+            others = list(monomial)
+            others.remove(atom)
+            factor[tuple(others)] = k
+        else:
+            rest[monomial] = k
+    return _make(factor), _make(rest)
+
+
+def _plus(x: Interval, y: Interval) -> Interval:
+    return (x[0] + y[0], x[1] + y[1])
+
+
+def _meet(x: Interval, y: Interval) -> Interval:
+    return (max(x[0], y[0]), min(x[1], y[1]))

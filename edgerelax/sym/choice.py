@@ -26,12 +26,12 @@ def _extremes(args: Sequence[ExprLike], kind: type[Min | Max], wins: object) -> 
         atom = arg.atom
         flat.extend(atom.args if isinstance(atom, kind) else (arg,))
     kept: list[Expr] = []
-    for arg in flat:
+    for arg in sorted(set(flat), key=_stable):
         if any(wins(other, arg) for other in kept):  # type: ignore[operator]
             continue
         kept = [other for other in kept if not wins(arg, other)]  # type: ignore[operator]
         kept.append(arg)
-    return tuple(sorted(kept, key=_stable))
+    return tuple(kept)
 
 
 def _stable(expr: Expr) -> tuple[tuple[int, tuple[int, ...]], ...]:

@@ -3,8 +3,9 @@
 from functools import lru_cache
 from math import gcd
 
-from edgerelax.sym.bounds import INF, divisible, interval
+from edgerelax.sym.bounds import atom_multiple, divide, divisible, interval
 from edgerelax.sym.expr import Expr, FloorDiv, Monomial, _make, as_expr
+from edgerelax.sym.polynomial import long_division, scale_down, without
 
 
 @lru_cache(maxsize=1 << 16)
@@ -15,33 +16,7 @@ def floordiv(a: Expr, b: Expr) -> Expr:
         return _by_expr(a, b)
     if k == 0:
         raise ZeroDivisionError(f"({a})//0")
-    return floordiv(-a, as_expr(-k)) if k < 0 else _by_int(a, k)
-
-
-def divide_exactly(a: Expr, b: Expr) -> Expr | None:
-    """q with a == q*b as polynomials, or None."""
-    quotient, rest = long_division(a, b)
-    return quotient if rest.as_int() == 0 else None
-
-
-def long_division(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """q and r with a == q*b + r, taking out leading terms as long as they divide."""
-    divisor = list(b.terms())
-    lead_k, lead = divisor[0]
-    quotient, rest, left = as_expr(0), as_expr(0), a
-    for _ in range(64):
-        terms = list(left.terms())
-        if not terms:
-            break
-        for k, monomial in terms:
-            other = _without(monomial, lead)
-            if other is not None and k % lead_k == 0:
-                step = _make({other: k // lead_k})
-                quotient, left = quotient + step, left - step * b
-                break
-        else:
-            break
-    return quotient, rest + left
+    return _by_int(-a, -k) if k < 0 else _by_int(a, k)
 
 
 def _by_int(a: Expr, k: int) -> Expr:
@@ -64,22 +39,34 @@ def _by_int(a: Expr, k: int) -> Expr:
 
 
 def _split_exact(a: Expr, k: int) -> tuple[Expr, Expr]:
-    """Take out terms that symbols' multiples make divisible by k."""
+    """Take out terms that the atoms' multiples make divisible by k."""
     out, left = as_expr(0), as_expr(0)
     for c, monomial in a.terms():
         term = _make({monomial: c})
         if monomial and divisible(term, k):
-            out = out + FloorDiv(term, as_expr(k)).expr
+            out = out + _exact_quotient(c, monomial, k)
         else:
             left = left + term
     return out, left
 
 
+def _exact_quotient(c: int, monomial: Monomial, k: int) -> Expr:
+    """c*monomial/k with each atom x that has to divide as m * (x//m), m its whole multiple."""
+    shared = gcd(c, k)
+    out, k = as_expr(c // shared), k // shared
+    for atom in monomial:
+        m = atom_multiple(atom)
+        shared = gcd(m, k)
+        part = atom.expr if shared == 1 else FloorDiv(atom.expr, as_expr(m)) * (m // shared)
+        out, k = out * part, k // shared
+    return out
+
+
 def _small_by_int(a: Expr, k: int) -> Expr:
     """Division where no term divides by itself."""
-    lo, hi = interval(a)
-    if lo != -INF and hi != INF and int(lo) // k == int(hi) // k:
-        return as_expr(int(lo) // k)
+    constant = _constant_quotient(a, as_expr(k))
+    if constant is not None:
+        return constant
     merged = _merge_nested(a, k)
     if merged is not None:
         return merged
@@ -87,6 +74,11 @@ def _small_by_int(a: Expr, k: int) -> Expr:
     if reduced is not None:
         return reduced
     return FloorDiv(a, as_expr(k)).expr
+
+
+def _constant_quotient(a: Expr, b: Expr) -> Expr | None:
+    lo, hi = divide(interval(a), interval(b))
+    return as_expr(int(lo)) if lo == hi else None
 
 
 def _merge_nested(a: Expr, k: int) -> Expr | None:
@@ -115,7 +107,7 @@ def _drop_residue(a: Expr, k: int) -> Expr | None:
             large, small = large + constant // g * g, as_expr(constant % g)
         lo, hi = interval(small)
         if lo >= 0 and hi < g:
-            return floordiv(_make({m: c // g for c, m in large.terms()}), as_expr(k // g))
+            return floordiv(scale_down(large, g), as_expr(k // g))
     return None
 
 
@@ -123,9 +115,14 @@ def _by_expr(a: Expr, b: Expr) -> Expr:
     """Division by a polynomial."""
     if a.as_int() == 0:
         return a
+    if interval(b)[0] < 0 >= interval(b)[1]:
+        return floordiv(-a, -b)
     quotient, rest = long_division(a, b)
     if rest.as_int() == 0:
         return quotient
+    constant = _constant_quotient(rest, b)
+    if constant is not None:
+        return quotient + constant
     from edgerelax.sym.prove import prove_le, prove_lt
 
     if prove_le(0, rest) is True and prove_lt(rest, b) is True:
@@ -136,7 +133,7 @@ def _by_expr(a: Expr, b: Expr) -> Expr:
         return quotient + floordiv(small_rest, small_b)
     g = gcd(*(c for c, _ in rest.terms()), *(c for c, _ in b.terms()))
     if g > 1:
-        rest, b = _scale_down(rest, g), _scale_down(b, g)
+        rest, b = scale_down(rest, g), scale_down(b, g)
         return quotient + floordiv(rest, b)
     atom = rest.atom
     if isinstance(atom, FloorDiv) and interval(atom.den)[0] >= 1 and interval(b)[0] >= 1:
@@ -162,21 +159,7 @@ def _common(a: Expr, b: Expr) -> Monomial:
 def _strip(a: Expr, common: Monomial) -> Expr:
     out: dict[Monomial, int] = {}
     for c, monomial in a.terms():
-        rest = _without(monomial, common)
+        rest = without(monomial, common)
         assert rest is not None
         out[rest] = c
     return _make(out)
-
-
-def _scale_down(a: Expr, g: int) -> Expr:
-    return _make({m: c // g for c, m in a.terms()})
-
-
-def _without(monomial: Monomial, factor: Monomial) -> Monomial | None:
-    """The other factor of a monomial, or None."""
-    left = list(monomial)
-    for atom in factor:
-        if atom not in left:
-            return None
-        left.remove(atom)
-    return tuple(left)

@@ -1,9 +1,9 @@
 """Turn an expression into another language: one visitor, many writers."""
 
+from collections.abc import Sequence
 from typing import Generic, Literal, Protocol, TypeVar
 
 from edgerelax.sym.bounds import interval
-from edgerelax.sym.divide import divide_exactly
 from edgerelax.sym.expr import (
     Atom,
     Axis,
@@ -15,8 +15,8 @@ from edgerelax.sym.expr import (
     Opaque,
     Select,
     Symbol,
-    as_expr,
 )
+from edgerelax.sym.polynomial import Remainder, remainders
 from edgerelax.sym.prove import prove_nonneg
 
 T = TypeVar("T")
@@ -51,27 +51,6 @@ def emit(expr: Expr, ops: Emitter[T]) -> T:
     return _Writer(ops).expr(expr)
 
 
-def split_mod(expr: Expr) -> tuple[Expr, Expr, Expr, Expr] | None:
-    """rest, factor, a, b with expr == rest + factor*(a % b), where that is shorter; else None."""
-    count = len(list(expr.terms()))
-    for k, monomial in expr.terms():
-        for atom in monomial:
-            if not isinstance(atom, FloorDiv):
-                continue
-            term = as_expr(-k)
-            others = list(monomial)
-            others.remove(atom)
-            for other in others:
-                term = term * other
-            factor = divide_exactly(term, atom.den)
-            if factor is None:
-                continue
-            rest = expr - factor * (atom.num - atom.den * atom)
-            if len(list(rest.terms())) < count:
-                return rest, factor, atom.num, atom.den
-    return None
-
-
 def is_nonneg_division(num: Expr, den: Expr) -> bool:
     """Whether truncating division gives the same."""
     return interval(den)[0] >= 1 and prove_nonneg(num)
@@ -92,15 +71,25 @@ class _Writer(Generic[T]):
         value = expr.as_int()
         if value is not None:
             return self.ops.const(value)
-        found = split_mod(expr)
-        if found is not None:
-            rest, factor, num, den = found
-            mod = self.ops.mod(self.expr(num), self.expr(den), is_nonneg_division(num, den))
-            term = mod if factor.as_int() == 1 else self.ops.mul(self.expr(factor), mod)
-            return term if rest.as_int() == 0 else self.ops.add(self.expr(rest), term)
-        return self._sum(list(expr.terms()))
+        for found in remainders(expr):
+            if interval(found.den)[0] < 0:
+                continue
+            return self._with_mod(found)
+        return self._sum(expr.terms())
 
-    def _sum(self, terms: list[tuple[int, Monomial]]) -> T:
+    def _with_mod(self, found: Remainder) -> T:
+        nonneg = is_nonneg_division(found.num, found.den)
+        term = self.ops.mod(self.expr(found.num), self.expr(found.den), nonneg)
+        k = found.factor.as_int()
+        falls = k is not None and k < 0
+        factor = -found.factor if falls else found.factor
+        if factor.as_int() != 1:
+            term = self.ops.mul(self.expr(factor), term)
+        if falls:
+            return self.ops.sub(self.expr(found.rest), term)
+        return term if found.rest.as_int() == 0 else self.ops.add(self.expr(found.rest), term)
+
+    def _sum(self, terms: Sequence[tuple[int, Monomial]]) -> T:
         positive = [t for t in terms if t[0] > 0]
         negative = [(-k, m) for k, m in terms if k < 0]
         total: T | None = None

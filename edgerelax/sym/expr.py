@@ -143,12 +143,15 @@ class Axis(Atom):
 
 
 class FloorDiv(Atom):
-    """num // den, rounded down. Built by `//` only, which simplifies first."""
+    """num // den, rounded down. Built by `//` only, which simplifies first.
+
+    `exact` is the divisor where num is an atom and always a multiple of it; else 0.
+    """
 
     __slots__ = ("den", "exact", "num")
     num: "Expr"
     den: "Expr"
-    exact: bool
+    exact: int
 
     def __new__(cls, num: "Expr", den: "Expr") -> "FloorDiv":
         atom, new = cls._intern(num, den)
@@ -156,8 +159,8 @@ class FloorDiv(Atom):
             from edgerelax.sym.bounds import divisible
 
             atom.num, atom.den = num, den
-            k = den.as_int()
-            atom.exact = k is not None and divisible(num, k)
+            k = den.as_int() or 0
+            atom.exact = k if k and num.atom is not None and divisible(num, k) else 0
         found: FloorDiv = atom
         return found
 
@@ -388,12 +391,13 @@ class Expr:
         return total
 
     def __add__(self, other: "ExprLike") -> "Expr":
-        if not isinstance(other, Expr):
-            other = as_expr(other)
+        right = as_expr(other)
         if not self._terms:
-            return other
+            return right
+        if not right._terms:
+            return self
         out = dict(self._terms)
-        for monomial, k in other._terms.items():
+        for monomial, k in right._terms.items():
             out[monomial] = out.get(monomial, 0) + k
         return _make(out)
 
@@ -403,7 +407,13 @@ class Expr:
         return _make({m: -k for m, k in self._terms.items()})
 
     def __sub__(self, other: "ExprLike") -> "Expr":
-        return self + -as_expr(other)
+        right = as_expr(other)
+        if not right._terms:
+            return self
+        out = dict(self._terms)
+        for monomial, k in right._terms.items():
+            out[monomial] = out.get(monomial, 0) - k
+        return _make(out)
 
     def __rsub__(self, other: "ExprLike") -> "Expr":
         return as_expr(other) - self
@@ -454,7 +464,7 @@ def as_expr(value: ExprLike) -> Expr:
         return value
     if isinstance(value, Atom):
         return value.expr
-    if isinstance(value, numbers.Integral):
+    if isinstance(value, int | numbers.Integral):
         return _make({(): int(value)})
     raise TypeError(f"{value!r} ({type(value).__name__}) is no integer expression")
 
@@ -478,31 +488,46 @@ def product(factors: Iterable[ExprLike]) -> Expr:
 
 
 def _make(terms: dict[Monomial, int]) -> Expr:
-    """Intern a polynomial: no zero coefficients, and k*(x//k) is x where k divides x."""
-    terms = {m: k for m, k in terms.items() if k}
-    for monomial, k in terms.items():
-        for atom in monomial:
-            if isinstance(atom, FloorDiv) and atom.exact:
-                den = atom.den.as_int()
-                assert den is not None
-                if k % den == 0:
-                    return _multiply_out(terms, monomial, atom, k // den)
+    """Intern a polynomial. The dict is the expression's from here on."""
     key = frozenset(terms.items())
     found = Expr._known.get(key)
     if found is None:
-        found = object.__new__(Expr)
-        found._terms = terms
-        found._sorted = found._atoms = found._symbols = found._axes = None
-        found.bounds_memo = None
-        Expr._known[key] = found
+        found = Expr._known[key] = _reduced(terms) or _new(terms)
     return found
 
 
-def _multiply_out(terms: dict[Monomial, int], monomial: Monomial, atom: FloorDiv, k: int) -> Expr:
-    rest = _make({m: c for m, c in terms.items() if m is not monomial})
-    others = list(monomial)
-    others.remove(atom)
-    return rest + _make({tuple(others): k}) * atom.num
+def _reduced(terms: dict[Monomial, int]) -> Expr | None:
+    """The canonical form of what has zero coefficients or reducible exact divisions."""
+    if 0 in terms.values():
+        return _make({m: k for m, k in terms.items() if k})
+    for monomial, k in terms.items():
+        for atom in monomial:
+            if isinstance(atom, FloorDiv) and atom.exact:
+                whole = _undivided(monomial, atom)
+                total = k + atom.exact * terms.get(whole, 0)
+                if whole in terms or total % atom.exact == 0:
+                    left = {m: c for m, c in terms.items() if m != monomial and m != whole}
+                    fits = total % atom.exact == 0
+                    left[whole if fits else monomial] = total // atom.exact if fits else total
+                    return _make(left)
+    return None
+
+
+def _undivided(monomial: Monomial, atom: FloorDiv) -> Monomial:
+    """The monomial times the divisor of an exact division in it."""
+    left = list(monomial)
+    whole = atom.num.atom
+    assert whole is not None
+    left[left.index(atom)] = whole
+    return tuple(sorted(left, key=_order))
+
+
+def _new(terms: dict[Monomial, int]) -> Expr:
+    expr = object.__new__(Expr)
+    expr._terms = terms
+    expr._sorted = expr._atoms = expr._symbols = expr._axes = None
+    expr.bounds_memo = None
+    return expr
 
 
 def _order(atom: Atom) -> int:
@@ -524,19 +549,15 @@ def _factor(expr: Expr) -> str:
 def _subs(expr: Expr, mapping: Mapping[Atom, ExprLike], memo: dict[Any, Expr]) -> Expr:
     if expr in memo:
         return memo[expr]
-    total = as_expr(0)
-    changed = False
+    kept: dict[Monomial, int] = {}
+    changed = as_expr(0)
     for monomial, k in expr._terms.items():
         factors = [_subs_atom(a, mapping, memo) for a in monomial]
         if all(f is a.expr for f, a in zip(factors, monomial, strict=True)):
-            total = total + _make({monomial: k})
-            continue
-        changed = True
-        term = as_expr(k)
-        for factor in factors:
-            term = term * factor
-        total = total + term
-    memo[expr] = total if changed else expr
+            kept[monomial] = k
+        else:
+            changed = changed + product(factors) * k
+    memo[expr] = expr if len(kept) == len(expr._terms) else _make(kept) + changed
     return memo[expr]
 
 

@@ -1,6 +1,6 @@
 """Proofs of order and equality for all sizes. None is "unknown"; a guess is not an answer."""
 
-from edgerelax.sym.bounds import INF, atom_interval, interval
+from edgerelax.sym.bounds import INF, atom_interval, interval, split
 from edgerelax.sym.expr import (
     Atom,
     Axis,
@@ -12,9 +12,9 @@ from edgerelax.sym.expr import (
     Monomial,
     Opaque,
     Select,
-    _make,
     as_expr,
 )
+from edgerelax.sym.witness import refuted
 
 DEPTH = 6
 
@@ -63,16 +63,22 @@ def _nonneg(e: Expr, depth: int) -> bool:
     known = _tried.get(e)
     if known is not None and (known == _PROVED or known >= depth):
         return known == _PROVED
+    if known is None and refuted(e):
+        _tried[e] = DEPTH
+        return False
     proved = _search(e, depth)
     _tried[e] = _PROVED if proved else depth
     return proved
 
 
 def _search(e: Expr, depth: int) -> bool:
-    for atom in _linear_atoms(e):
+    if _shifted(e):
+        return True
+    atoms = _linear_atoms(e)
+    for atom in atoms:
         if isinstance(atom, Axis) and _is_plain(e, atom):
             return _by_atom(e, atom, depth)  # the end of an axis loses nothing: no other way helps
-    return any(_by_atom(e, atom, depth - 1) for atom in _linear_atoms(e)) or _shifted(e)
+    return any(_by_atom(e, atom, depth - 1) for atom in atoms)
 
 
 def _is_plain(e: Expr, axis: Axis) -> bool:
@@ -104,7 +110,7 @@ def _linear_atoms(e: Expr) -> list[Atom]:
 
 def _by_atom(e: Expr, atom: Atom, depth: int) -> bool:
     """Replace an atom by what bounds it, on the side that its coefficient asks for."""
-    factor, rest = _split(e, atom)
+    factor, rest = split(e, atom)
     rising = _nonneg(factor, depth)
     falling = not rising and _nonneg(-factor, depth)
     if not rising and not falling:
@@ -129,24 +135,11 @@ def _by_atom(e: Expr, atom: Atom, depth: int) -> bool:
 
 
 def _by_division(atom: FloorDiv, factor: Expr, rest: Expr, rising: bool, depth: int) -> bool:
-    """num - den + 1 <= den*(num//den) <= num for den >= 1"""
-    if interval(atom.den)[0] < 1:
+    """num - den + 1 <= den*(num//den) <= num for den >= 1; at 0 there is no value to bound"""
+    if interval(atom.den)[0] < 0:
         return False
     side = atom.num - atom.den + 1 if rising else atom.num
     return _nonneg(rest * atom.den + factor * side, depth)
-
-
-def _split(e: Expr, atom: Atom) -> tuple[Expr, Expr]:
-    """e == factor*atom + rest"""
-    factor, rest = as_expr(0), as_expr(0)
-    for k, monomial in e.terms():
-        if atom in monomial:
-            others = list(monomial)
-            others.remove(atom)
-            factor = factor + _make({tuple(others): k})
-        else:
-            rest = rest + _make({monomial: k})
-    return factor, rest
 
 
 def _shifted(e: Expr) -> bool:

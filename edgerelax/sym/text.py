@@ -23,7 +23,7 @@ class _Python:
 
     def sub(self, a: Text, b: Text) -> Text:
         if a[0] == "0":
-            return f"-{_wrap(b, 2)}", 1
+            return f"-{_wrap(b, 3)}", 1
         return f"{a[0]} - {_wrap(b, 2)}", 1
 
     def mul(self, a: Text, b: Text) -> Text:

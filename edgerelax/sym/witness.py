@@ -1,0 +1,89 @@
+"""Counterexamples: what is negative at a sample point has no proof, so none need be sought."""
+
+from edgerelax.sym.expr import (
+    Atom,
+    Axis,
+    Expr,
+    FloorDiv,
+    Max,
+    Min,
+    Opaque,
+    Select,
+    Symbol,
+)
+
+SPANS = (0, 1, 2, 7, 60, 5000)  # how far above its lower bound a point may place a symbol
+_values: tuple[dict[Atom, int | None], ...] = tuple({} for _ in SPANS)
+
+
+def refuted(e: Expr) -> bool:
+    """Whether an expression is negative for some sizes within their bounds."""
+    for point in range(len(SPANS)):
+        found = _value(e, point)
+        if found is not None and found < 0:
+            return True
+    return False
+
+
+def _value(e: Expr, point: int) -> int | None:
+    """The value at a point; None if something has no value there."""
+    known = _values[point]
+    total = 0
+    for k, monomial in e.terms():
+        for atom in monomial:
+            if atom not in known:
+                known[atom] = _atom_value(atom, point)
+            factor = known[atom]
+            if factor is None:
+                return None
+            k *= factor
+        total += k
+    return total
+
+
+def _atom_value(atom: Atom, point: int) -> int | None:
+    match atom:
+        case Symbol():
+            m = atom.multiple_of
+            least = -(-atom.lo // m)
+            span = SPANS[point] if atom.hi is None else min(SPANS[point], atom.hi // m - least)
+            return None if span < 0 else (least + _pick(atom, point, span)) * m
+        case Axis():
+            return _between(atom, point, 0, _value(atom.extent - 1, point))
+        case Opaque():
+            low = None if atom.lo is None else _value(atom.lo, point)
+            high = None if atom.hi is None else _value(atom.hi, point)
+            if atom.lo is None:
+                low = -SPANS[point] if high is None else high - SPANS[point]
+            if atom.hi is None and low is not None:
+                high = low + 2 * SPANS[point]
+            return _between(atom, point, low, high)
+    parts = [_value(part, point) for part in atom.parts()]
+    values = [v for v in parts if v is not None]
+    return None if len(values) < len(parts) else _function_value(atom, values)
+
+
+def _function_value(atom: Atom, values: list[int]) -> int | None:
+    match atom:
+        case FloorDiv():
+            return values[0] // values[1] if values[1] else None
+        case Min():
+            return min(values)
+        case Max():
+            return max(values)
+        case Select():
+            holds = values[0] >= 0 if atom.cond.kind == "ge" else values[0] == 0
+            return values[1] if holds else values[2]
+    return None
+
+
+def _between(atom: Atom, point: int, low: int | None, high: int | None) -> int | None:
+    if low is None or high is None or high < low:
+        return None
+    return low + _pick(atom, point, high - low)
+
+
+def _pick(atom: Atom, point: int, span: int) -> int:
+    """A number up to span, often an end, that differs between atoms and points."""
+    mixed = (atom.order * 2654435761 + point * 40503 + 12345) % 2**32 >> 7
+    return (0, span, mixed // 4 % (span + 1), span)[mixed % 4] if point > 1 else span * point
