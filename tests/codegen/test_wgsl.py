@@ -39,7 +39,8 @@ def text(*body: KStmt, dtype: DType = F32, size: int = 64, subgroups: bool = Fal
 
 def statements(*body: KStmt, **more: object) -> list[str]:
     printed = text(*body, **more)  # type: ignore[arg-type]
-    return [line.strip() for line in printed.split("fn main")[1].splitlines()[8:-1]]
+    lines = printed.split("    return;\n  }\n")[-1].splitlines()[:-1]
+    return [line.strip() for line in lines if line != "  let local = i32(lid);"]
 
 
 def quad(*args: str) -> KLoad:
