@@ -155,8 +155,8 @@ class Array:
 class KStore:
     """Store a scalar, or 4 elements from an index that is a multiple of 4 if `aligned`.
 
-    Storage elements below 32 bits are stored only 4 (8-bit) or 2 or 4 (16-bit) at a time from an
-    index that is a multiple of that many, on GPU targets: an invocation owns whole words.
+    On GPU targets storage elements of a byte are stored only 4 at a time, those of two 2 or 4 at a
+    time, from an index that is a multiple of that many: an invocation owns whole words.
     """
 
     buffer: str

@@ -292,7 +292,7 @@ class _Run:
         lanes = stmt.value.lanes
         at = self._index(stmt.buffer, stmt.index, lanes, stmt.aligned, "store to")
         memory = self.memory[stmt.buffer]
-        if self._packed(stmt.buffer) and (lanes * memory.dtype.bits % 32 or not stmt.aligned):
+        if self._packed(stmt.buffer) and (lanes * memory.dtype.bytes % 4 or not stmt.aligned):
             raise KernelFault(
                 f"{self.kernel.name}: store of {lanes} {memory.dtype} to {stmt.buffer}: "
                 "an invocation owns whole words"

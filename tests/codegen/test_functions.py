@@ -22,7 +22,7 @@ from tests.kernel_runners import run_interp, run_wasm, run_wgpu
 
 TYPES = [d for d in DTYPES.values() if d.kind != "string"]
 SHAPES = [(d, lanes) for d in TYPES for lanes in (1, 4) if lanes == 1 or d.bits < 64]
-GPU_SHAPES = [(d, n) for d, n in SHAPES if d.name != "f64" and d.bits != 4]
+GPU_SHAPES = [(d, n) for d, n in SHAPES if d.name != "f64"]
 
 # WGSL's exp may be off by 3 + 2|x| ulp, and so what is made of it.
 GROWING = frozenset(("exp", "expm1", "sinh", "cosh", "sigmoid", "pow"))
@@ -64,8 +64,6 @@ def groups(names: Sequence[str], size: int) -> list[Sequence[str]]:
 @pytest.mark.parametrize(("dtype", "lanes"), SHAPES, ids=by_name)
 def test_functions_on_the_interpreter(dtype: DType, lanes: int) -> None:
     for device in ("cpu", "gpu"):
-        if device == "gpu" and dtype.bits == 4:
-            continue  # no stores of less than a word
         case = function_case(functions_of(dtype), dtype, lanes, device)
         check(case, run_interp(case.kernel, case.arrays, case.scalars, case.grid), "interp")
 
@@ -84,11 +82,7 @@ def test_functions_on_wgpu(dtype: DType, lanes: int) -> None:
 
 
 def targets(lanes: int, *, gpu: bool) -> list[DType]:
-    return [
-        d
-        for d in TYPES
-        if not (lanes == 4 and d.bits == 64) and not (gpu and (d.name == "f64" or d.bits == 4))
-    ]
+    return [d for d in TYPES if not (lanes == 4 and d.bits == 64) and not (gpu and d.name == "f64")]
 
 
 def check_casts(

@@ -142,7 +142,7 @@ def test_misaligned_vectors() -> None:
 @pytest.mark.parametrize(
     ("dtype", "lanes", "fine"),
     [(U8, 1, False), (U8, 2, False), (U8, 4, True), (F16, 1, False), (F16, 2, True),
-     (F16, 4, True), (DTYPES["i4"], 4, False), (DTYPES["i64"], 1, True)],
+     (F16, 4, True), (DTYPES["i4"], 4, True), (DTYPES["u4"], 2, False), (DTYPES["i64"], 1, True)],
     ids=str,
 )  # fmt: skip
 def test_an_invocation_owns_whole_words(dtype: DType, lanes: int, fine: bool) -> None:
