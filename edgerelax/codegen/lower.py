@@ -36,7 +36,7 @@ from edgerelax.ir.kernel import Kernel
 from edgerelax.ir.plan import MemoryPlan, Place, Schedule
 from edgerelax.ir.scalar import Buffer
 from edgerelax.ir.types import Shape, Tensor, Tuple, as_tensor
-from edgerelax.sym import Expr, Symbol, product, prove_eq
+from edgerelax.sym import Expr, Symbol, product, prove_eq, prove_nonneg
 
 Schedules = Mapping[tuple[str, str], Schedule]  # (loop function, device)
 
@@ -145,6 +145,7 @@ class _Function:
         )
         self.integers = Integers(self.f)
         self.reads: dict[Value, tuple[Reg, ...]] = {}
+        self.checked: set[Expr] = set()  # dims that are not negative
         self.slabs = [builder.slab(s.device, s.size.as_int() or 0) for s in plan.slabs]
         self.grown = {k for k, s in enumerate(plan.slabs) if s.size.as_int() is not None}
         match_inputs(self.f, self.integers, func.params)
@@ -195,6 +196,8 @@ class _Function:
             return
         calls, device = list(run), self._device(run[0][1])
         run.clear()
+        for binding, _ in calls:
+            self._check_sizes(binding)
         self._ensure_slabs(calls)
         if not self.capture:
             self._launch_all(calls)
@@ -205,6 +208,17 @@ class _Function:
         keys = [self.integers.symbols[s] for s in sorted(symbols, key=lambda s: s.name)]
         with self.integers.scope(), self.f.region(device, keys):
             self._launch_all(calls)
+
+    def _check_sizes(self, binding: graph.Binding) -> None:
+        """Sizes that data decides may come out negative."""
+        for value in self._results(binding):
+            tensor = as_tensor(value.annotation)
+            for dim in (tensor.dims if tensor is not None else None) or ():
+                if dim not in self.checked and prove_nonneg(dim) is not True:
+                    where = binding.var.origin or binding.var.name
+                    text = f"{where}: a dimension ({dim}) is negative"
+                    self.f.check_le(self.f.const(0), self.integers.reg(dim), text)
+                self.checked.add(dim)
 
     def _launch_all(self, calls: Sequence[tuple[graph.Binding, CallTIR | CallLibrary]]) -> None:
         for binding, call in calls:
@@ -346,15 +360,17 @@ class _Function:
                     f"match_cast of {cast.value.name}: its dims are not known at run time"
                 )
             sizes = tuple(self.integers.reg(d) for d in dims)
+            least = 0 if isinstance(have, Tensor) else -(1 << 63)
         else:
             self.reads[binding.var] = sizes
+            least = -(1 << 63)
         where = binding.var.origin or binding.var.name
         checks: list[tuple[Expr, Reg]] = []
         for dim, size in zip(wanted, sizes, strict=True):
             atom = dim.atom
             if isinstance(atom, Symbol) and atom not in self.integers.symbols:
                 self.integers.define(atom, size)
-                check_symbol(self.f, self.integers, atom, f"{where} ({dim})")
+                check_symbol(self.f, self.integers, atom, f"{where} ({dim})", least)
             else:
                 checks.append((dim, size))
         for k, (dim, size) in enumerate(checks):
@@ -406,7 +422,7 @@ class _Function:
         symbols: Sequence[Symbol],
         values: Sequence[Expr],
     ) -> None:
-        grown = set(self.grown)
+        grown, checked = set(self.grown), set(self.checked)
         with self.integers.scope():
             self.block(arm)
             for symbol, value in zip(symbols, values, strict=True):
@@ -414,7 +430,7 @@ class _Function:
             for target, source in zip(self._results(binding), arm.results, strict=True):
                 if as_tensor(source.annotation) is not None:
                     self._copy(target, source)
-        self.grown = grown
+        self.grown, self.checked = grown, checked
 
     def _copy(self, target: Value, source: Value) -> None:
         place = self.plan.places[target]

@@ -36,10 +36,12 @@ def match_inputs(function: FunctionBuilder, integers: Integers, params: Sequence
             )
 
 
-def check_symbol(function: FunctionBuilder, integers: Integers, symbol: Symbol, text: str) -> None:
-    """Check a defined symbol's bounds."""
+def check_symbol(
+    function: FunctionBuilder, integers: Integers, symbol: Symbol, text: str, least: int = 0
+) -> None:
+    """Check a defined symbol's bounds; it is known to be at least `least`."""
     value = integers.symbols[symbol]
-    if symbol.lo > 0:
+    if symbol.lo > least:
         lo = function.const(symbol.lo)
         function.check_le(lo, value, f"{text}: at least {symbol.lo} is expected")
     if symbol.hi is not None:
