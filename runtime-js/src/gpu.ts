@@ -61,6 +61,7 @@ export class Gpu {
   readonly #lists = new Map<number, CommandList>();
   readonly #owned = new Set<GPUBuffer>();
   #pipelines: GPUComputePipeline[] = [];
+  #staging: GPUBuffer | undefined;
 
   constructor(device: GPUDevice, kernels: readonly GpuKernel[]) {
     this.device = device;
@@ -287,8 +288,8 @@ export class Gpu {
       starts.push(total);
       total += (place.bytes + 3) & ~3;
     }
-    const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
-    const staging = this.#make(total, 'staging', usage);
+    const size = Math.max(total, 4);
+    const staging = this.#stagingFor(size);
     try {
       const encoder = this.device.createCommandEncoder();
       places.forEach((place, k) => {
@@ -297,12 +298,27 @@ export class Gpu {
         if (size) encoder.copyBufferToBuffer(from, place.offset, staging, starts[k] ?? 0, size);
       });
       this.device.queue.submit([encoder.finish()]);
-      await staging.mapAsync(GPUMapMode.READ);
-      const mapped = staging.getMappedRange();
-      return places.map((place, k) => mapped.slice(starts[k], (starts[k] ?? 0) + place.bytes));
-    } finally {
+      await staging.mapAsync(GPUMapMode.READ, 0, size);
+      const mapped = staging.getMappedRange(0, size);
+      const found = places.map((place, k) =>
+        mapped.slice(starts[k], (starts[k] ?? 0) + place.bytes),
+      );
+      staging.unmap();
+      return found;
+    } catch (error) {
       this.free(staging);
+      this.#staging = undefined;
+      throw error;
     }
+  }
+
+  /** One buffer serves all reads: the model's runs, and so its reads, follow one another. */
+  #stagingFor(bytes: number): GPUBuffer {
+    if (this.#staging && this.#staging.size >= bytes) return this.#staging;
+    if (this.#staging) this.free(this.#staging);
+    const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
+    this.#staging = this.#make(bytes, 'staging', usage);
+    return this.#staging;
   }
 
   free(buffer: GPUBuffer): void {

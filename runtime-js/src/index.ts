@@ -25,7 +25,8 @@ export async function load(url: string | URL, options: LoadOptions = {}): Promis
   let made = 0;
   const onPipeline = (name: string): void =>
     onProgress?.({ phase: 'compile', loaded: ++made, total: kernels, item: name });
-  return Model.open(source, backend, { device: options.device, adapter, signal, onPipeline });
+  const { device, powerPreference } = options;
+  return Model.open(source, backend, { device, adapter, powerPreference, signal, onPipeline });
 }
 
 async function choose(

@@ -27,6 +27,7 @@ export interface RunOptions {
 export interface ModelOptions {
   readonly device?: GPUDevice | undefined;
   readonly adapter?: GPUAdapter | undefined;
+  readonly powerPreference?: GPUPowerPreference | undefined;
   readonly signal?: AbortSignal | undefined;
   readonly onPipeline: (name: string) => void;
 }
@@ -57,12 +58,14 @@ export class Model {
   readonly #options: ModelOptions;
   #parts: Parts | undefined;
   #lost: string | undefined;
-  #disposed = false;
+  #adapter: GPUAdapter | undefined;
+  #disposal: Promise<void> | undefined;
   #tail: Promise<unknown> = Promise.resolve();
 
   private constructor(source: Source, backend: Backend, options: ModelOptions) {
     this.#source = source;
     this.#options = options;
+    this.#adapter = options.adapter;
     this.backend = backend;
     this.manifest = source.manifest;
     const main = source.manifest.functions[0];
@@ -84,6 +87,7 @@ export class Model {
   /** Makes the model usable again after its GPU device was lost: a new device, the weights anew. */
   reload(): Promise<void> {
     return this.#enqueue(async () => {
+      this.#refuseDisposed();
       this.#close();
       await this.#open();
     });
@@ -104,11 +108,9 @@ export class Model {
   }
 
   /** Waits for the run that is under way, then frees all. Runs that wait fail with `disposed`. */
-  async dispose(): Promise<void> {
-    if (this.#disposed) return;
-    this.#disposed = true;
-    await this.#tail.catch(() => undefined);
-    this.#close();
+  dispose(): Promise<void> {
+    this.#disposal ??= this.#tail.then(() => this.#close());
+    return this.#disposal;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -161,12 +163,14 @@ export class Model {
   }
 
   async #device(): Promise<GPUDevice> {
-    if (this.#options.device) {
-      checkNeeds(this.#options.device, this.manifest);
-      return this.#options.device;
+    const { device, powerPreference } = this.#options;
+    if (device) {
+      if (this.#lost !== undefined) throw lostError('it is the caller’s: load with another one');
+      checkNeeds(device, this.manifest);
+      return device;
     }
-    const fresh = this.#lost === undefined ? this.#options.adapter : undefined;
-    const adapter = fresh ?? (await findAdapter(undefined));
+    const adapter = this.#adapter ?? (await findAdapter(powerPreference));
+    this.#adapter = undefined; // one gives a device once
     if (!adapter) throw new EdgeRelaxError('no-webgpu', "no GPU adapter; use backend 'wasm'");
     return requestDevice(adapter, this.manifest);
   }
@@ -247,10 +251,14 @@ export class Model {
   }
 
   #ready(): Parts {
-    if (this.#disposed) throw new EdgeRelaxError('disposed', 'the model was disposed of');
+    this.#refuseDisposed();
     if (this.#lost !== undefined) throw lostError(this.#lost);
     if (!this.#parts) throw lostError('the model could not be reloaded');
     return this.#parts;
+  }
+
+  #refuseDisposed(): void {
+    if (this.#disposal) throw new EdgeRelaxError('disposed', 'the model was disposed of');
   }
 
   /** A failure that a lost device caused is told as that. */

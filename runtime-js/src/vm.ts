@@ -17,6 +17,8 @@ export interface OutputPlace {
   readonly pointer: number;
 }
 
+const NEEDED = ['memory', '__indirect_function_table', '_initialize', 'er_open', 'er_run'];
+
 /** One program in an instance of its own. `close` frees it with its memory. */
 export class Vm {
   readonly #exports: Record<string, unknown>;
@@ -38,6 +40,8 @@ export class Vm {
 
   static async open(wasm: Uint8Array<ArrayBuffer>, program: Uint8Array): Promise<Vm> {
     const { instance } = await instantiate(wasm, {}, 'vm.wasm');
+    const missing = NEEDED.filter((name) => !(name in instance.exports));
+    if (missing.length) throw foreign('vm.wasm', `it has no ${missing.join(', ')}`);
     return new Vm(instance.exports as Record<string, unknown>, program);
   }
 
@@ -54,6 +58,9 @@ export class Vm {
       if (name.startsWith('er_')) env[name] = value as WebAssembly.ImportValue;
     }
     await instantiate(wasm, { env }, 'kernels.wasm');
+    for (let k = 0; k < count; k++) {
+      if (!table.get(base + k)) throw foreign('kernels.wasm', `kernel ${k} is missing`);
+    }
     this.#check(this.#call('er_set_kernels', this.#model, base, count));
   }
 
@@ -220,8 +227,10 @@ async function instantiate(
   try {
     return await WebAssembly.instantiate(wasm, imports);
   } catch (cause) {
-    throw new EdgeRelaxError('format', `${name}: ${String(cause)}; export the model again`, {
-      cause,
-    });
+    throw foreign(name, String(cause), cause);
   }
+}
+
+function foreign(name: string, problem: string, cause?: unknown): EdgeRelaxError {
+  return new EdgeRelaxError('format', `${name}: ${problem}; export the model again`, { cause });
 }
