@@ -1,11 +1,15 @@
 """One Chromium for all browser tests."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.browser.harness import Browser, chromium
+from tests.browser.runtime_page import runtime_page
+from tests.browser.small_models import SMALL
+
+Publish = Callable[[str], str]
 
 
 @pytest.fixture(scope="session")
@@ -13,3 +17,30 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     folder: Path = tmp_path_factory.mktemp("site")
     with chromium(folder) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Gives the folder of a small model, compiled when it is first asked for."""
+
+    def folder(name: str) -> Path:
+        target = tmp_path_factory.getbasetemp() / f"small-{name}"
+        if not target.exists():
+            SMALL[name].build().save(target)
+        return target
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def published(browser: Browser, small: Callable[[str], Path]) -> Publish:
+    """Gives the address of a small model."""
+    return lambda name: browser.publish(small(name), f"small-{name}")
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Browser]:
+    """A fresh page that counts what is made on the GPU; a complaint of the GPU fails the test."""
+    with runtime_page(browser) as opened:
+        yield opened
+        assert opened.script("return gpu.errors") == []
