@@ -31,6 +31,8 @@ from edgerelax.passes.dce import dce
 from edgerelax.passes.fold_constants import fold_constants
 from edgerelax.passes.fuse import fuse
 from edgerelax.passes.fuse_loops import fuse_loops
+from edgerelax.passes.inline import inline
+from edgerelax.passes.guard import guard
 from edgerelax.passes.legalize import legalize
 from edgerelax.passes.place import Device, place
 from edgerelax.passes.plan_memory import plan_memory
@@ -42,11 +44,13 @@ from edgerelax.version import VERSION
 Pass = Callable[[Module], Module]
 
 GRAPH: tuple[Pass, ...] = (
-    canonicalize,  # first: every later pass may rely on its form
+    inline,  # first: passes see one function, and no size is hidden behind a signature
+    canonicalize,  # every later pass may rely on its form
     fold_constants,  # before cse: folded values are equal by content
     canonicalize,  # takes apart the tuples that folding made
     cse,  # before legalize: operators compare by name and attributes, loops by text
     dce,  # what folding left behind must not be lowered
+    guard,  # needs the operators' rules; what nothing uses needs no check
     legalize,  # from here on only loop functions; the rest is per device
     canonicalize,  # takes apart the tuples of operators that became one function per result
     dce,  # operands that became literals

@@ -13,7 +13,7 @@ inputs and outputs for people:
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from edgerelax.ir.deduce import (
     signature,
     subsumes,
 )
-from edgerelax.ir.diagnostics import ShapeError, UnsupportedError
+from edgerelax.ir.diagnostics import InputError, ShapeError, UnsupportedError
 from edgerelax.ir.dtypes import DType
 from edgerelax.ir.graph import (
     Binding,
@@ -90,7 +90,7 @@ class Builder:
     ) -> None:
         self.names = names or Names()
         self.funcs = funcs or {}
-        self.loops = loops or {}
+        self.loops = dict(loops or {})
         self._scopes = [_Scope()]
 
     # Scopes
@@ -167,8 +167,10 @@ class Builder:
     def _deduce(self, value: Expression, name: str, origin: str) -> Annotation | None:
         match value:
             case CallGraph(func=func, args=args) if func in self.funcs:
-                given = [a.annotation for a in args]
-                return derive_call(func, signature(self.funcs[func]), given)
+                callee = self.funcs[func]
+                if callee.attrs.get("primitive"):  # shares the symbols of its only caller
+                    return signature(callee).result
+                return derive_call(func, signature(callee), [a.annotation for a in args])
             case CallTIR(func=func) if func in self.loops:
                 return loop_result(self.loops[func], dict(value.symbols))
         return deduce(value, name, origin)
@@ -194,9 +196,18 @@ class Builder:
     ) -> Var:
         """Call a loop function, by record or by the name of one in `loops`."""
         loop = self.loops[func] if isinstance(func, str) else func
+        if self.loops.setdefault(loop.name, loop) != loop:
+            raise ValueError(f"there is another loop function {loop.name}")
         bound = tuple((s, as_expr(e)) for s, e in (symbols or {}).items())
         value = CallTIR(loop.name, args, bound)
         return self.emit(value, name, annotation=loop_result(loop, dict(bound)))
+
+    def call_graph(self, func: str, *args: Value, name: str = "", origin: str = "") -> Var:
+        """Call a graph function of `funcs`; several results are a tuple (see `fields`)."""
+        if func not in self.funcs:
+            known = ", ".join(self.funcs) or "none"
+            raise InputError(f"no function {func}; the module has {known}", origin=origin)
+        return self.emit(CallGraph(func, args), name, origin)
 
     def fields(self, value: Var) -> tuple[Var, ...]:
         """Every field of a tuple; the value itself if it is none."""
@@ -446,5 +457,5 @@ class Function(Builder):
         return GraphFunc(self.name, tuple(self._params), body, tuple(self._outputs), attrs)
 
     def module(self) -> Module:
-        """A module with this function, and all that it was built around."""
-        return self.around.with_func(self.func())
+        """A module with this function, the loop functions it calls and all it was built around."""
+        return replace(self.around, loops=self.loops).with_func(self.func())

@@ -35,7 +35,7 @@ from edgerelax.ir.types import (
     symbols_of,
 )
 from edgerelax.ir.types import Callable as Signature
-from edgerelax.sym import Atom, Expr, ExprLike, Symbol, prove_eq, unify
+from edgerelax.sym import Atom, Expr, ExprLike, Solution, Symbol, prove_eq, unify
 
 Dims = tuple[Expr, ...]
 
@@ -190,8 +190,19 @@ def signature(func: GraphFunc) -> Signature:
 def derive_call(name: str, callee: Signature, args: Sequence[Annotation]) -> Annotation:
     """The result of a call, from the callee's signature alone.
 
-    Bare symbols of the parameters are bound first, then those that occur linearly; what the result
-    says in symbols that stay unbound is forgotten.
+    What the result says in symbols that stay unbound is forgotten.
+    """
+    bindings = bind_call(name, callee, args).bindings
+    bound: dict[Atom, ExprLike] = {s: e for s, e in bindings.items()}
+    return map_exprs(
+        callee.result, lambda e: e.subs(bound) if e.symbols() <= bound.keys() else None
+    )
+
+
+def bind_call(name: str, callee: Signature, args: Sequence[Annotation]) -> Solution:
+    """What a call makes of the callee's symbols: bare ones first, then those that occur linearly.
+
+    Raises ShapeError for arguments that provably do not fit.
     """
     if len(args) != len(callee.params):
         raise ShapeError(f"{name}: takes {len(callee.params)} arguments, got {len(args)}")
@@ -204,10 +215,7 @@ def derive_call(name: str, callee: Signature, args: Sequence[Annotation]) -> Ann
     solution = unify(pairs)
     for wanted, given in solution.contradictions:
         raise ShapeError(f"{name}: wants {wanted}, got {given}", node=f"{name}: {callee}")
-    bound: dict[Atom, ExprLike] = {s: e for s, e in solution.bindings.items()}
-    return map_exprs(
-        callee.result, lambda e: e.subs(bound) if e.symbols() <= bound.keys() else None
-    )
+    return solution
 
 
 def _expr_pairs(param: Annotation, arg: Annotation) -> Iterator[tuple[Expr, Expr]]:

@@ -10,9 +10,11 @@ layouts, sizes made constant):
             case Call(op=op, args=(x,)) if op.name == "identity":
                 return x                               # a value that stands for the binding's
         return None
+
+    results = emit_body(callee, args, bound, builder)  # its body, in place of a call
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -56,70 +58,108 @@ def rebuild(
     return replace(module, funcs={name: work.done[name] for name in module.funcs})
 
 
+def emit_body(
+    func: GraphFunc,
+    args: Sequence[Value],
+    symbols: Mapping[Symbol, ExprLike],
+    builder: Builder,
+) -> tuple[Value, ...]:
+    """Emit a function's body on arguments; gives its results.
+
+    `symbols` are those of its parameters; what the body itself defines gets fresh names.
+    """
+    inside = {s for block in blocks(func.body) for b in block.bindings for s in _defined(b)}
+    values: dict[Value, Value] = dict(zip(func.params, args, strict=True))
+    walk = _Walk(builder, _keep, values, {s: e for s, e in symbols.items()})
+    for symbol in sorted(inside - symbols.keys(), key=str):
+        walk.symbols[symbol] = builder.fresh(symbol.name, symbol.lo, symbol.hi, symbol.multiple_of)
+    walk.bindings(func.body)
+    return walk.results(func.body)
+
+
 def _keep(binding: Binding, builder: Builder) -> None:
     return None
 
 
+def _defined(binding: Binding) -> set[Symbol]:
+    match binding.value:
+        case MatchCast():
+            return defined_by(binding.var.annotation)
+        case IfElse(symbols=symbols):
+            return set(symbols)
+    return set()
+
+
 class _Rebuild:
-    def __init__(self, module: Module, visit: Visit, symbols: Mapping[Atom, ExprLike]) -> None:
+    def __init__(self, module: Module, visit: Visit, symbols: Mapping[Symbol, Expr]) -> None:
         self.module, self.visit, self.symbols = module, visit, symbols
         self.done: dict[str, GraphFunc] = {}
+        self.taken = {s.name for s in module_symbols(module)}
 
-    def func(self, name: str) -> GraphFunc:
-        if name not in self.done:
-            func = self.module.funcs[name]
-            for block in blocks(func.body):
-                for binding in block.bindings:
-                    if isinstance(binding.value, CallGraph):
-                        self.func(binding.value.func)
-            self.done[name] = _FuncRebuild(self, func).func()
-        return self.done[name]
+    def func(self, name: str) -> None:
+        if name in self.done:
+            return
+        func = self.module.funcs[name]
+        for block in blocks(func.body):
+            for binding in block.bindings:
+                if isinstance(binding.value, CallGraph):
+                    self.func(binding.value.func)
+        found = self.done[name] = self._rebuilt(func)
+        self.taken |= {s.name for s in module_symbols(Module({name: found}))}
+
+    def _rebuilt(self, func: GraphFunc) -> GraphFunc:
+        builder = Builder(funcs=self.done, loops=self.module.loops)
+        builder.names.taken |= self.taken
+        walk = _Walk(builder, self.visit, {}, {s: e for s, e in self.symbols.items()})
+        params = tuple(walk.param(p) for p in func.params)
+        walk.bindings(func.body)
+        return replace(func, params=params, body=builder.finish(walk.results(func.body)))
 
 
-class _FuncRebuild:
-    def __init__(self, around: _Rebuild, func: GraphFunc) -> None:
-        self.around, self.old = around, func
-        self.builder = Builder(funcs=around.done, loops=around.module.loops)
-        self.values: dict[Value, Value] = {}
-        self.symbols: dict[Atom, ExprLike] = {**around.symbols}
-        self.builder.names.taken.update(s.name for s in module_symbols(around.module))
+class _Walk:
+    """Emits blocks again with values and symbols replaced."""
 
-    def func(self) -> GraphFunc:
-        params = tuple(self._param(p) for p in self.old.params)
-        self._bindings(self.old.body)
-        body = self.builder.finish(self._results(self.old.body))
-        return replace(self.old, params=params, body=body)
+    def __init__(
+        self,
+        builder: Builder,
+        visit: Visit,
+        values: dict[Value, Value],
+        symbols: dict[Atom, ExprLike],
+    ) -> None:
+        self.builder, self.visit = builder, visit
+        self.values, self.symbols = values, symbols
 
-    def _param(self, param: Var) -> Var:
+    def param(self, param: Var) -> Var:
         annotation = self._annotation(param.annotation)
+        found = param
         if annotation is not param.annotation:
-            self.values[param] = Var(param.name, annotation, param.origin)
+            found = Var(param.name, annotation, param.origin)
+            self.values[param] = found
         self.builder.names.taken.add(param.name)
         self.builder.define(defined_by(annotation))
-        found = self.values.get(param, param)
-        assert isinstance(found, Var)
         return found
 
-    def _results(self, block: Block) -> tuple[Value, ...]:
+    def results(self, block: Block) -> tuple[Value, ...]:
         return tuple(self.values.get(r, r) for r in block.results)
 
-    def _bindings(self, block: Block) -> None:
+    def bindings(self, block: Block) -> None:
         for binding in block.bindings:
             value = self._value(substitute_operands(binding.value, self.values))
             annotation = self._annotation(binding.var.annotation)
             var = binding.var
             if annotation is not var.annotation:
                 var = Var(var.name, annotation, var.origin)
-            found = self.around.visit(Binding(var, value), self.builder)
+            found = self.visit(Binding(var, value), self.builder)
             self.values[binding.var] = self._emit(var, value) if found is None else found
 
     def _emit(self, var: Var, value: Expression) -> Var:
         if isinstance(value, IfElse):
             return self._emit_branch(var, value)
-        annotation: Annotation | None = var.annotation
         if isinstance(value, MatchCast):
-            annotation = _with_dtype_of(value.value, var.annotation)
-        elif isinstance(value, CallTIR | CallGraph):
+            wanted = _with_dtype_of(value.value, var.annotation)
+            return self.builder.match(value.value, wanted, var.name, var.origin)
+        annotation: Annotation | None = var.annotation
+        if isinstance(value, CallTIR | CallGraph):
             annotation = None
         else:
             deduced = deduce(value, var.name, var.origin)
@@ -138,7 +178,7 @@ class _FuncRebuild:
                 return MakeShape(tuple(self._expr(d) for d in dims))
             case CallTIR() if self.symbols:
                 bound = {s: self._expr(e) for s, e in value.symbols}
-                for symbol in self.around.module.loops[value.func].symbols():
+                for symbol in self.builder.loops[value.func].symbols():
                     if symbol in self.symbols:
                         bound.setdefault(symbol, self._expr(symbol.expr))
                 return replace(value, symbols=tuple(bound.items()))
@@ -148,14 +188,14 @@ class _FuncRebuild:
         arms: list[Block] = []
         for arm in (branch.then, branch.other):
             with self.builder.block() as bindings:
-                self._bindings(arm)
-                arms.append(Block(tuple(bindings), self._results(arm)))
+                self.bindings(arm)
+                arms.append(Block(tuple(bindings), self.results(arm)))
         cond = branch.cond
         return IfElse(
             self._expr(cond) if isinstance(cond, Expr) else self.values.get(cond, cond),
             arms[0],
             arms[1],
-            branch.symbols,
+            tuple(self._symbol(s) for s in branch.symbols),
             tuple(self._expr(e) for e in branch.then_symbols),
             tuple(self._expr(e) for e in branch.other_symbols),
         )
@@ -164,10 +204,17 @@ class _FuncRebuild:
         """A symbol that the branch no longer needs becomes what now stands in its place."""
         found = self.builder.emit_branch(branch, var.name, var.origin)
         places = zip(exprs_of(var.annotation), exprs_of(found.annotation), strict=False)
-        for old, new in places:
-            if old.atom in branch.symbols and old is not new:
-                self.symbols[old.atom] = new
+        gone: dict[Atom, ExprLike] = {
+            old.atom: new for old, new in places if old.atom in branch.symbols and old is not new
+        }
+        if gone:
+            self.symbols = {s: as_expr(e).subs(gone) for s, e in self.symbols.items()} | gone
         return found
+
+    def _symbol(self, symbol: Symbol) -> Symbol:
+        """The name that a symbol defined in a body goes by."""
+        atom = self._expr(symbol.expr).atom
+        return atom if isinstance(atom, Symbol) else symbol
 
     def _expr(self, expr: Expr) -> Expr:
         return expr.subs(self.symbols) if self.symbols else expr

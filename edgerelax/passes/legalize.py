@@ -3,11 +3,13 @@
 Partial lowering happens before: what is a library call or a call_tir already stays.
 
 Before: graph functions of operator calls with known shapes. After: no Call is left, or all that
-could not be lowered are reported at once. Constants of one element become literals of the loop
-body, so that they cost no binding; equal loop functions are one; an operator whose results are
-filled independently of each other becomes one function per result.
+could not be lowered are reported at once; no CallTIR binds symbols: caller and callee share them.
+Constants of one element become literals of the loop body, so that they cost no binding; equal loop
+functions are one; an operator whose results are filled independently of each other becomes one
+function per result.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from edgerelax.ir.deduce import call_site
@@ -25,9 +27,10 @@ from edgerelax.ir.graph import (
 )
 from edgerelax.ir.loop import LoopFunc, Stage, Template, outputs_of
 from edgerelax.ir.rewrite import rewrite_func
-from edgerelax.ir.scalar import Buffer, Load, Scalar, constant
+from edgerelax.ir.scalar import Buffer, Load, Scalar, constant, substitute
 from edgerelax.ir.types import Annotation, Tensor, Tuple, as_tensor
 from edgerelax.passes.fuse_loops import map_loads
+from edgerelax.sym import Atom, Axis, Expr, ExprLike, Symbol
 
 
 def legalize(module: Module) -> Module:
@@ -101,6 +104,52 @@ class _Lowering:
             self.loops[unique] = replace(loop, name=unique)
             self.known[key] = unique
         return self.known[key]
+
+
+def _key(loop: LoopFunc) -> str:
+    """What makes loop functions equal: all but their names."""
+    return repr((loop.inputs, loop.outputs, loop.stages, sorted(loop.weights)))
+
+
+def bind_symbols(loop: LoopFunc, symbols: Mapping[Symbol, Expr]) -> LoopFunc:
+    """The same function with symbols replaced in dims, extents and indices."""
+    if not symbols:
+        return loop
+    outer: dict[Atom, ExprLike] = {s: e for s, e in symbols.items()}
+
+    def buffer(old: Buffer) -> Buffer:
+        return replace(old, dims=tuple(d.subs(outer) for d in old.dims))
+
+    def bound(stage: Stage | Template) -> Stage | Template:
+        if isinstance(stage, Template):
+            params = {
+                k: p.subs(outer) if isinstance(p, Expr) else p for k, p in stage.params.items()
+            }
+            inputs, outputs = map(buffer, stage.inputs), map(buffer, stage.outputs)
+            return Template(stage.kind, tuple(inputs), tuple(outputs), params)
+        axes = {a: Axis(a.name, a.extent.subs(outer)) for a in (*stage.axes, *stage.reduce)}
+        at = outer | {old: new for old, new in axes.items()}
+
+        def scalar(node: Scalar | None) -> Scalar | None:
+            return None if node is None else substitute(node, at)
+
+        index = stage.index
+        moved = Stage(
+            buffer(stage.out),
+            tuple(axes[a] for a in stage.axes),
+            substitute(stage.body, at),
+            tuple(axes[a] for a in stage.reduce),
+            stage.combiner,
+            scalar(stage.init),
+            scalar(stage.where),
+            None if index is None else tuple(e.subs(at) for e in index),
+            scalar(stage.epilogue),
+        )
+        return map_loads(moved, lambda load: Load(buffer(load.buffer), load.index))
+
+    inputs, outputs = map(buffer, loop.inputs), map(buffer, loop.outputs)
+    stages = tuple(map(bound, loop.stages))
+    return replace(loop, inputs=tuple(inputs), outputs=tuple(outputs), stages=stages)
 
 
 def split_outputs(loop: LoopFunc) -> list[LoopFunc]:
