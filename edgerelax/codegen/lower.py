@@ -373,8 +373,9 @@ class _Function:
                 check_symbol(self.f, self.integers, atom, f"{where} ({dim})", least)
             else:
                 checks.append((dim, size))
-        for k, (dim, size) in enumerate(checks):
-            text = f"{where}: dimension {k} does not fit the expected {dim}"
+        is_check = isinstance(cast.value.annotation, Shape) and len(checks) == len(wanted)
+        for k, (dim, size) in enumerate(checks):  # the origin of a mere check says all
+            text = where if is_check else f"{where}: dimension {k} does not fit the expected {dim}"
             self.f.check_eq(size, self.integers.reg(dim), text)
 
     def _read(self, binding: graph.Binding, value: Value) -> None:

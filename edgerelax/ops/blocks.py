@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from edgerelax.ir.assumptions import agree
 from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.op import Array, CallSite, Operator, Sample, normal
 from edgerelax.ir.scalar import Scalar, compare, constant, select
@@ -9,7 +10,7 @@ from edgerelax.ir.scalar import gather as gathered
 from edgerelax.ir.types import Annotation, Tensor
 from edgerelax.ops.maps import Dims, equal_dim, fail, inputs_of, map_func, normal_axis, tensor_of
 from edgerelax.ops.rules import INTEGERS, allowed
-from edgerelax.sym import Expr, as_expr, ge, maximum, minimum, prove_eq
+from edgerelax.sym import Expr, as_expr, ge, maximum, minimum
 from edgerelax.sym import select as choose
 
 # depth_to_space and space_to_depth
@@ -26,7 +27,7 @@ def _image(site: CallSite) -> Dims | None:
 
 
 def _divided(site: CallSite, dim: Expr, by: int, what: str) -> Expr:
-    if prove_eq((dim // by) * by, dim) is False:
+    if not agree(dim, (dim // by) * by):
         raise fail(site, f"{what} of {dim} do not divide by {by}")
     return dim // by
 

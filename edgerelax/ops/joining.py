@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from edgerelax.ir.assumptions import agree
 from edgerelax.ir.loop import LoopFunc, Stage, grid
 from edgerelax.ir.op import Array, CallSite, Operator, Sample, normal
 from edgerelax.ir.scalar import Buffer, Load, Scalar, compare, select
@@ -22,7 +23,7 @@ from edgerelax.ops.maps import (
     tensor_of,
 )
 from edgerelax.ops.rules import known_ints
-from edgerelax.sym import Expr, as_expr, prove_eq
+from edgerelax.sym import Expr, as_expr
 
 MAX_SELECTED = 6
 """A concat of more operands than this writes each at its offset instead of choosing per element."""
@@ -121,7 +122,7 @@ def _infer_split(site: CallSite) -> Annotation:
     if source.dims is None:
         return Tuple(tuple(Tensor(None, source.dtype, source.rank) for _ in sizes))
     total = sum(sizes, as_expr(0))
-    if prove_eq(total, source.dims[axis]) is False:
+    if not agree(source.dims[axis], total):
         raise fail(site, f"sizes add up to {total}, dim {axis} is {source.dims[axis]}")
     ints, numbers = known_ints(site, 0), [s.as_int() for s in sizes]
     if ints is not None and all(n is not None for n in numbers):

@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
+from edgerelax.ir.assumptions import agree
 from edgerelax.ir.diagnostics import ShapeError
 from edgerelax.ir.dtypes import DType
 from edgerelax.ir.loop import LoopFunc, Stage, Template, grid
 from edgerelax.ir.op import CallSite
 from edgerelax.ir.scalar import Buffer, Scalar
 from edgerelax.ir.types import Annotation, IntTensor, Tensor, Tuple, as_tensor
-from edgerelax.sym import Expr, ExprLike, as_expr, ceildiv, ge, maximum, prove_eq, prove_le
+from edgerelax.sym import Expr, ExprLike, as_expr, ceildiv, ge, maximum, prove_le
 from edgerelax.sym import select as choose
 
 Dims = tuple[Expr, ...]
@@ -61,7 +62,7 @@ def normal_axis(site: CallSite, axis: int, rank: int) -> int:
 
 def equal_dim(site: CallSite, a: Expr, b: Expr, what: str) -> Expr:
     """The one of two dims that must agree which says more."""
-    if prove_eq(a, b) is False:
+    if not agree(a, b):
         raise fail(site, f"{what}: {a} and {b} differ")
     return b if a.as_int() is None else a
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgerelax.ir.assumptions import agree
 from edgerelax.ir.dtypes import I32
 from edgerelax.ir.loop import LoopFunc, Stage, axis, grid
 from edgerelax.ir.op import Array, CallSite, Operator, Sample, normal
@@ -40,7 +41,7 @@ def _product(site: CallSite, a: Dims, b: Dims) -> Product:
     rows = _matrix(a, site.attrs["transpose_a"])
     columns = _matrix(b, site.attrs["transpose_b"])
     left, right = rows[-1], columns[0]
-    if prove_eq(left, right) is False:
+    if not agree(left, right):
         crossed = len(b) > 1 and prove_eq(left, columns[-1]) is True
         raise fail(
             site,

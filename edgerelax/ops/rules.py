@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from edgerelax.ir.assumptions import agree
 from edgerelax.ir.dtypes import BOOL, DType
 from edgerelax.ir.op import CallSite
 from edgerelax.ir.types import Annotation, IntTensor, Tensor
@@ -88,14 +89,16 @@ def broadcast_dim(a: Expr, b: Expr) -> Expr | None:
     if b_is_one is True:
         return a
     if a_is_one is False and b_is_one is False:
-        if prove_eq(a, b) is False:
+        if not agree(a, b):
             return None
         return a if b.as_int() is None else b
+    need = f"{a} and {b} must be equal, or one of them 1"
+    widened_a, widened_b = select(eq(a, 1), b, a), select(eq(b, 1), a, b)
     if a_is_one is False:
-        return a
+        return a if agree(widened_b, a, need) else None
     if b_is_one is False:
-        return b
-    return select(eq(a, 1), b, a)
+        return b if agree(widened_a, b, need) else None
+    return widened_a if agree(widened_a, widened_b, need) else None
 
 
 def show(dims: Dims) -> str:

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from edgerelax.ir.assumptions import agree
 from edgerelax.ir.diagnostics import ShapeError
 from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.op import Array, CallSite, Operator, Sample, normal
@@ -111,7 +112,7 @@ def flattened(dims: Sequence[Expr], axis: int) -> Dims:
 
 def _infer_reshape(site: CallSite) -> Annotation:
     source, dims = tensor_of(site, 0), exprs(site.attrs["dims"])
-    if source.dims is not None and prove_eq(product(source.dims), product(dims)) is False:
+    if source.dims is not None and not agree(product(source.dims), product(dims)):
         raise fail(site, f"{show(source.dims)} does not have the elements of {show(dims)}")
     ints = known_ints(site, 0)
     if ints is not None and len(dims) <= 1 and (len(dims) == 1 or len(ints.values) == 1):

@@ -1,7 +1,7 @@
 """Remove bindings whose value nothing needs, and loop functions that nothing calls.
 
-A MatchCast stays while its value or a symbol that it defines is needed. Results of an IfElse stay
-together.
+A MatchCast stays while its value or a symbol that it defines is needed; one of sizes that defines
+nothing is a check and stays. Results of an IfElse stay together.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ from edgerelax.ir.graph import (
     operands,
 )
 from edgerelax.ir.rewrite import all_bindings
-from edgerelax.ir.types import exprs_in, exprs_of, symbols_of
+from edgerelax.ir.types import Shape, exprs_in, exprs_of, symbols_of
 from edgerelax.sym import Expr, Symbol
 
 
@@ -31,7 +31,8 @@ def dce(module: Module) -> Module:
             symbols |= symbols_of(param.annotation)
         for result in func.body.results:
             symbols |= symbols_of(result.annotation)
-        body = _block(func.body, set(), symbols)
+        given = {s for p in func.params for s in symbols_of(p.annotation)}
+        body = _block(func.body, set(), symbols, given)
         funcs[name] = replace(func, body=body)
     calls = (b.value for f in funcs.values() for b in all_bindings(f.body))
     used = {call.func for call in calls if isinstance(call, CallTIR)}
@@ -39,9 +40,14 @@ def dce(module: Module) -> Module:
     return replace(module, funcs=funcs, loops=loops)
 
 
-def _block(block: Block, needed: set[Value], symbols: set[Symbol]) -> Block:
-    """Sweep backwards; `needed` and `symbols` grow by what this block needs from outside."""
+def _block(block: Block, needed: set[Value], symbols: set[Symbol], given: set[Symbol]) -> Block:
+    """Sweep backwards; `needed` and `symbols` grow by what this block needs from outside.
+
+    `given` are symbols that are defined outside.
+    """
     needed |= set(block.results)
+    checks, given = _checks(block, given)
+    needed |= checks
     kept: list[Binding] = []
     for binding in reversed(block.bindings):
         value = binding.value
@@ -55,8 +61,8 @@ def _block(block: Block, needed: set[Value], symbols: set[Symbol]) -> Block:
                 symbols |= value.cond.symbols()
             value = replace(
                 value,
-                then=_block(value.then, needed, symbols),
-                other=_block(value.other, needed, symbols),
+                then=_block(value.then, needed, symbols, given),
+                other=_block(value.other, needed, symbols, given),
             )
         if isinstance(value, Call):
             for expr in exprs_in(value.attrs):
@@ -65,6 +71,19 @@ def _block(block: Block, needed: set[Value], symbols: set[Symbol]) -> Block:
         needed |= set(operands(value))
         kept.append(Binding(binding.var, value))
     return Block(tuple(reversed(kept)), block.results)
+
+
+def _checks(block: Block, given: set[Symbol]) -> tuple[set[Value], set[Symbol]]:
+    """Match_casts of known sizes that define nothing, and the symbols known at the block's end."""
+    found: set[Value] = set()
+    for binding in block.bindings:
+        new = _defined(binding) - given
+        if isinstance(binding.value, MatchCast) and not new:
+            source = binding.value.value.annotation
+            if isinstance(source, Shape) and source.dims is not None:
+                found.add(binding.var)
+        given = given | new
+    return found, given
 
 
 def _defined(binding: Binding) -> set[Symbol]:
