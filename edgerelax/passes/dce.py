@@ -4,19 +4,22 @@ A MatchCast stays while its value or a symbol that it defines is needed; one of 
 nothing is a check and stays. Results of an IfElse stay together.
 """
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from edgerelax.ir.graph import (
     Binding,
     Block,
     Call,
     CallTIR,
+    Expression,
     IfElse,
     MatchCast,
     Module,
     Value,
     operands,
 )
+from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.rewrite import all_bindings
 from edgerelax.ir.types import Shape, exprs_in, exprs_of, symbols_of
 from edgerelax.sym import Expr, Symbol
@@ -32,7 +35,7 @@ def dce(module: Module) -> Module:
         for result in func.body.results:
             symbols |= symbols_of(result.annotation)
         given = {s for p in func.params for s in symbols_of(p.annotation)}
-        body = _block(func.body, set(), symbols, given)
+        body = _Sweep(module.loops, set(), symbols).block(func.body, given)
         funcs[name] = replace(func, body=body)
     calls = (b.value for f in funcs.values() for b in all_bindings(f.body))
     used = {call.func for call in calls if isinstance(call, CallTIR)}
@@ -40,37 +43,48 @@ def dce(module: Module) -> Module:
     return replace(module, funcs=funcs, loops=loops)
 
 
-def _block(block: Block, needed: set[Value], symbols: set[Symbol], given: set[Symbol]) -> Block:
-    """Sweep backwards; `needed` and `symbols` grow by what this block needs from outside.
+@dataclass(slots=True)
+class _Sweep:
+    """What of a function is needed so far, from its end backwards."""
 
-    `given` are symbols that are defined outside.
-    """
-    needed |= set(block.results)
-    checks, given = _checks(block, given)
-    needed |= checks
-    kept: list[Binding] = []
-    for binding in reversed(block.bindings):
-        value = binding.value
-        live = binding.var in needed or not symbols.isdisjoint(_defined(binding))
-        if not live and _is_removable(binding):
-            continue
-        if isinstance(value, IfElse):
-            for expr in (*value.then_symbols, *value.other_symbols):
-                symbols |= expr.symbols()
-            if isinstance(value.cond, Expr):
-                symbols |= value.cond.symbols()
-            value = replace(
-                value,
-                then=_block(value.then, needed, symbols, given),
-                other=_block(value.other, needed, symbols, given),
-            )
-        if isinstance(value, Call):
-            for expr in exprs_in(value.attrs):
-                symbols |= expr.symbols()
-        symbols |= symbols_of(binding.var.annotation)
-        needed |= set(operands(value))
-        kept.append(Binding(binding.var, value))
-    return Block(tuple(reversed(kept)), block.results)
+    loops: Mapping[str, LoopFunc]
+    needed: set[Value]
+    symbols: set[Symbol]
+
+    def block(self, block: Block, given: set[Symbol]) -> Block:
+        """The block without what nothing needs; `given` are symbols that are defined outside."""
+        self.needed |= set(block.results)
+        checks, given = _checks(block, given)
+        self.needed |= checks
+        kept: list[Binding] = []
+        for binding in reversed(block.bindings):
+            defined = not self.symbols.isdisjoint(_defined(binding))
+            if binding.var not in self.needed and not defined and _is_removable(binding):
+                continue
+            value = binding.value
+            self.symbols |= self._used(value) | symbols_of(binding.var.annotation)
+            if isinstance(value, IfElse):
+                then, other = self.block(value.then, given), self.block(value.other, given)
+                value = replace(value, then=then, other=other)
+            self.needed |= set(operands(value))
+            kept.append(Binding(binding.var, value))
+        return Block(tuple(reversed(kept)), block.results)
+
+    def _used(self, value: Expression) -> set[Symbol]:
+        """The symbols that an expression reads besides those of annotations."""
+        exprs: list[Expr] = []
+        found: set[Symbol] = set()
+        match value:
+            case CallTIR(func):
+                found = set(self.loops[func].symbols()) - {s for s, _ in value.symbols}
+                exprs.extend(e for _, e in value.symbols)
+            case Call():
+                exprs.extend(exprs_in(value.attrs))
+            case IfElse(cond):
+                exprs.extend((*value.then_symbols, *value.other_symbols))
+                if isinstance(cond, Expr):
+                    exprs.append(cond)
+        return found.union(*(e.symbols() for e in exprs))
 
 
 def _checks(block: Block, given: set[Symbol]) -> tuple[set[Value], set[Symbol]]:
