@@ -6,7 +6,7 @@ stand between.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from edgerelax.codegen.integers import Integers
 from edgerelax.codegen.program import (
@@ -331,6 +331,13 @@ class _Function:
             None if offset.as_int() == 0 else self.integers.reg(offset),
         )
 
+    def _own_range(self, value: Value, device: str) -> Binding:
+        """The binding of a value alone, where a view is the beginning of something larger."""
+        found, size = self._binding(value, device), _bytes(value)
+        if prove_eq(size, _bytes(self.plan.root(value))) is True:
+            return found
+        return replace(found, bytes=self.integers.reg(size))
+
     def _home(self, value: Value) -> str:
         """The device that holds a value: parameters and constants are at hand on the main one."""
         return self.plan.devices.get(self.plan.root(value), self.main)
@@ -392,7 +399,7 @@ class _Function:
     def _to_device(self, binding: graph.Binding, value: Value, device: str) -> None:
         place = self.plan.places[self.plan.root(binding.var)]
         self._ensure(place)
-        source = self._binding(value, self._home(value))
+        source = self._own_range(value, self._home(value))
         move = self.f.to_cpu if device == "cpu" else self.f.to_gpu
         move(self._slab_binding(place), source)
 
@@ -441,7 +448,7 @@ class _Function:
             self.f.ensure(self.slabs[place.slab], size)
         offset = None if place.offset.as_int() == 0 else self.integers.reg(place.offset)
         destination = Binding("slab", self.slabs[place.slab], size, offset)
-        self.f.copy(slab.device, destination, self._binding(source, slab.device))
+        self.f.copy(slab.device, destination, self._own_range(source, slab.device))
 
     def _outputs(self) -> None:
         for k, value in enumerate(self.func.body.results):
