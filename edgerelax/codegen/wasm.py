@@ -6,12 +6,21 @@ which it fills the table, in the order of the kernels, and those functions of li
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import wasmtime
 
 from edgerelax.codegen import wasm_memory
-from edgerelax.codegen.expand import expand
+from edgerelax.codegen.expand import expand, simplify
 from edgerelax.codegen.wasm_functions import Functions
+from edgerelax.codegen.wasm_loops import (
+    Access,
+    Pointer,
+    find_pointers,
+    mentions,
+    spread_loads,
+    without_unused,
+)
 from edgerelax.codegen.wasm_memory import Address
 from edgerelax.codegen.wasm_prelude import prelude_for
 from edgerelax.codegen.wasm_text import Frame, constant, shape, value_type
@@ -39,6 +48,8 @@ from edgerelax.ir.kernel import (
     KVec,
     Let,
     VarDecl,
+    i32,
+    kop,
     walk_stmts,
 )
 from edgerelax.ir.kernel_verify import verify_kernel
@@ -75,14 +86,18 @@ class _Printer:
     """Writes one kernel."""
 
     def __init__(self, kernel: Kernel, identifier: str, relaxed: bool) -> None:
-        self.kernel = kernel
+        self.kernel = replace(kernel, body=spread_loads(kernel.body))
         self.identifier = identifier
         self.frame = Frame()
         self.functions = Functions(self.frame, relaxed)
         self.lines: list[str] = []
         self.depth = 0
         self.labels = 0
+        self.lets: dict[str, KExpr] = {}  # immutable names that are known here
+        self.mutable = {s.name for s in walk_stmts(kernel.body) if isinstance(s, VarDecl)}
+        self.pointers: dict[Access, Address] = {}
         self.buffers = {p.buffer.name: p.buffer for p in kernel.buffers}
+        self.sizes = {name: b.dtype.bytes for name, b in self.buffers.items()}
         for stmt in walk_stmts(kernel.body):
             if isinstance(stmt, Array):
                 raise UnsupportedError(
@@ -129,14 +144,17 @@ class _Printer:
         self.lines.append("  " * self.depth + text)
 
     def block(self, body: tuple[KStmt, ...]) -> None:
+        outer = dict(self.lets)
         for stmt in body:
             self.stmt(stmt)
+        self.lets = outer
 
     def stmt(self, stmt: KStmt) -> None:
         match stmt:
             case Let(name, value) | VarDecl(name, value) | Assign(name, value):
                 code = self.expr(value)
                 self.line(f"(local.set {self.variable(name, value)} {code})")
+                self.remember(stmt)
             case KStore():
                 self.store(stmt)
             case For():
@@ -145,6 +163,20 @@ class _Printer:
                 self.branch(stmt)
             case Barrier() | Array():
                 raise UnsupportedError("barriers in a CPU kernel", node=self.kernel.name)
+
+    def remember(self, stmt: Let | VarDecl | Assign) -> None:
+        """Know what a name stands for, if that cannot change while it is in scope."""
+        self.forget(stmt.name)
+        if isinstance(stmt, Let) and not mentions(stmt.value, self.mutable | {stmt.name}):
+            self.lets[stmt.name] = stmt.value
+
+    def forget(self, name: str) -> None:
+        """A name comes to mean something else."""
+        self.lets = {
+            known: value
+            for known, value in self.lets.items()
+            if known != name and not mentions(value, (name,))
+        }
 
     def store(self, stmt: KStore) -> None:
         address = self.address(stmt.buffer, stmt.index)
@@ -168,21 +200,42 @@ class _Printer:
             runs = int(loop.start.value) < int(loop.stop.value)
             if not runs:
                 return
+        self.forget(loop.name)
         self.line(f"(local.set {counter} {start})")
         if not runs:
             self.line(f"(if (i32.lt_s (local.get {counter}) {stop}) (then")
             self.depth += 1
         self.labels += 1
         label = f"$l{self.labels}"
+        pointers = find_pointers(loop, self.lets, self.sizes)
+        steps = [line for p in pointers if (line := self.start_pointer(p, loop.step))]
         self.line(f"(loop {label}")
         self.depth += 1
-        self.block(loop.body)
+        self.block(without_unused(loop.body, frozenset(self.pointers)))
+        for line in steps:
+            self.line(line)
+        self.pointers.clear()
         step = f"(local.tee {counter} (i32.add (local.get {counter}) (i32.const {loop.step})))"
         self.line(f"(br_if {label} (i32.lt_s {step} {stop})))")
         self.depth -= 1
         if not runs:
             self.depth -= 1
             self.line("))")
+
+    def start_pointer(self, pointer: Pointer, step: int) -> str:
+        """Set a pointer before the loop; the line that moves it, if it does not stand still."""
+        place = self.frame.temp("i32")
+        start = self.address(pointer.buffer, pointer.start)
+        constant = f"(i32.const {start.offset})"
+        code = f"(i32.add {start.code} {constant})" if start.offset else start.code
+        self.line(f"(local.set {place} {code})")
+        size = self.sizes[pointer.buffer]
+        for index, offset in pointer.serves:
+            self.pointers[pointer.buffer, index] = Address(f"(local.get {place})", offset)
+        by = simplify(kop("mul", pointer.stride, i32(step * size)))
+        if isinstance(by, KConst) and by.value == 0:
+            return ""
+        return f"(local.set {place} (i32.add (local.get {place}) {self.expr(by)}))"
 
     def branch(self, stmt: If) -> None:
         self.line(f"(if {self.expr(stmt.cond)} (then")
@@ -199,7 +252,10 @@ class _Printer:
     # Expressions
 
     def address(self, buffer: str, index: KExpr) -> Address:
-        size = self.buffers[buffer].dtype.bytes
+        served = self.pointers.get((buffer, index))
+        if served is not None:
+            return served
+        size = self.sizes[buffer]
         rest, offset = wasm_memory.split_offset(index, size)
         pointer = f"(local.get {self.frame.local(f'b_{buffer}', 'i32')})"
         if isinstance(rest, KConst):

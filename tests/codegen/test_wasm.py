@@ -121,8 +121,11 @@ def test_loops_that_are_known_to_run_are_not_tested_first() -> None:
 
 
 def test_one_name_may_have_several_types() -> None:
-    loops = [For(name, i32(0), i32(2), (Let("t", x),)) for name, x in (("a", X), ("b", X4))]
-    text = print_wat([kernel(*loops)])
+    scopes = [
+        For(name, i32(0), i32(2), (Let("t", x), KStore("y", i32(0), var("t", F32, x.lanes))))
+        for name, x in (("a", X), ("b", X4))
+    ]
+    text = print_wat([kernel(*scopes)])
     assert "(local $v_t f32)" in text and "(local $v_t:v128 v128)" in text
     wasmtime.wat2wasm(text)
 
