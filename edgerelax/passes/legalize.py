@@ -51,7 +51,7 @@ class _Lowering:
 
     def __init__(self, loops: dict[str, LoopFunc]) -> None:
         self.loops = loops
-        self.known: dict[str, str] = {}
+        self.known = {_key(loop): name for name, loop in loops.items()}
         self.problems: list[str] = []
 
     def func(self, func: GraphFunc) -> GraphFunc:
@@ -59,6 +59,10 @@ class _Lowering:
 
     def _binding(self, binding: Binding) -> Value | list[Binding]:
         call = binding.value
+        if isinstance(call, CallTIR):
+            loop = bind_symbols(self.loops[call.func], dict(call.symbols))
+            annotation = binding.var.annotation
+            return [self._call(binding.var, annotation, call.func, loop, call.args)]
         if not isinstance(call, Call):
             return [binding]
         annotation = data_annotation(binding.var.annotation)
@@ -95,7 +99,7 @@ class _Lowering:
 
     def _share(self, name: str, loop: LoopFunc) -> str:
         """The name of an equal function that is there already, or of this one added."""
-        key = repr((loop.inputs, loop.outputs, loop.stages, sorted(loop.weights)))
+        key = _key(loop)
         if key not in self.known:
             unique, k = name, 0
             while unique in self.loops:
