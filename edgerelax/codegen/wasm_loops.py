@@ -165,9 +165,9 @@ class _Finder:
             case KConst(value=value):
                 return {(): int(value)} if value else {}
             case KVar(name=name):
-                value = self.own.get(name) or self.outer.get(name)
-                if value is not None and _is_arithmetic(value):
-                    return self.polynomial(value)
+                known = self.own.get(name) or self.outer.get(name)
+                if known is not None and _is_arithmetic(known):
+                    return self.polynomial(known)
             case KOp(fn="add" | "sub" as fn, args=(a, b)):
                 sign = 1 if fn == "add" else -1
                 return _sum(self.polynomial(a), self.polynomial(b), sign)
