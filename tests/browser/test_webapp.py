@@ -230,6 +230,24 @@ def test_what_is_no_picture_or_sound(
     expect(page.locator("#speech .segments li")).to_have_count(2, timeout=PATIENCE)
 
 
+def test_a_dropped_file_is_taken(page: Page) -> None:
+    page.evaluate(
+        """() => {
+          const data = new DataTransfer();
+          data.items.add(new File(['no sound'], 'x.wav', { type: 'audio/wav' }));
+          const target = document.querySelector('#speech .drop');
+          target.dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true }));
+        }"""
+    )
+    assert "no sound that the browser can decode" in failure(page, "speech")
+
+
+def test_a_forbidden_microphone_is_said(page: Page) -> None:
+    page.get_by_role("button", name="Record", exact=True).click()
+    assert "The microphone could not be used" in failure(page, "speech")
+    expect(page.get_by_role("button", name="Record", exact=True)).to_be_enabled()
+
+
 def test_missing_models_are_said_in_words_and_a_second_try_works(
     browser: Browser, site: str
 ) -> None:

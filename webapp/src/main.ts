@@ -16,6 +16,11 @@ document
   .querySelector('#tools')
   ?.replaceChildren(textView(client), sentencesView(client), speechView(client));
 
+// a file that misses its place must not replace the page
+for (const type of ['dragover', 'drop']) {
+  document.addEventListener(type, (event) => event.preventDefault());
+}
+
 const offer = document.querySelector('#offer');
 void client.adapter.then((adapter) => {
   if (offer) offer.textContent = offerText(adapter);
