@@ -256,15 +256,19 @@ def _reference_pad(
     mode: str,
 ) -> Array:
     named = list(range(x.ndim)) if axes is None else [a % x.ndim for a in axes]
-    width = [(0, 0)] * x.ndim
+    width, cut = [(0, 0)] * x.ndim, [(0, 0)] * x.ndim
     for k, axis in enumerate(named):
         before, after = pads[k], pads[k + len(named)]
         width[axis] = (max(0, before), max(0, after))
-        x = np.take(x, np.arange(max(0, -before), x.shape[axis] - max(0, -after)), axis)
+        cut[axis] = (max(0, -before), max(0, -after))
     if mode != "constant":
-        return _numpy_pad(x, width, mode=mode)
+        return _numpy_pad(_cropped(x, cut), width, mode=mode)
     fill = np.zeros((), x.dtype) if value is None else value.reshape(())
-    return _numpy_pad(x, width, constant_values=fill)
+    return _cropped(_numpy_pad(x, width, constant_values=fill), cut)
+
+
+def _cropped(x: Array, cut: Sequence[tuple[int, int]]) -> Array:
+    return x[tuple(slice(a, max(a, n - b)) for n, (a, b) in zip(x.shape, cut, strict=True))]
 
 
 # tile
