@@ -20,10 +20,12 @@ import numpy as np
 
 from edgerelax.ir.deduce import (
     Fit,
+    bind_call,
     deduce,
     defined_by,
     derive_call,
     erase_to,
+    keeps_bounds,
     lca,
     signature,
     subsumes,
@@ -55,6 +57,7 @@ from edgerelax.ir.op import Operator
 from edgerelax.ir.types import (
     Annotation,
     IntTensor,
+    Object,
     Shape,
     Tensor,
     Tuple,
@@ -63,6 +66,7 @@ from edgerelax.ir.types import (
     symbols_of,
     tensor,
 )
+from edgerelax.ir.types import Callable as Signature
 from edgerelax.sym import Atom, Expr, ExprLike, Symbol, as_expr, prove_eq
 
 Results = Sequence[Value]
@@ -194,13 +198,49 @@ class Builder:
         name: str = "",
         symbols: Mapping[Symbol, ExprLike] | None = None,
     ) -> Var:
-        """Call a loop function, by record or by the name of one in `loops`."""
+        """Call a loop function, by record or by the name of one in `loops`.
+
+        Its symbols are bound from the arguments' dims, as far as `symbols` does not give them.
+        Sizes that are not proved to be equal are checked at run time; bounds must be known to hold.
+        """
         loop = self.loops[func] if isinstance(func, str) else func
         if self.loops.setdefault(loop.name, loop) != loop:
             raise ValueError(f"there is another loop function {loop.name}")
-        bound = tuple((s, as_expr(e)) for s, e in (symbols or {}).items())
-        value = CallTIR(loop.name, args, bound)
-        return self.emit(value, name, annotation=loop_result(loop, dict(bound)))
+        bound = self._loop_symbols(loop, args, symbols or {})
+        fitted = []
+        for arg, buffer in zip(args, loop.inputs, strict=True):
+            wanted = Tensor(tuple(d.subs(bound) for d in buffer.dims), buffer.dtype)
+            fits = subsumes(wanted, arg.annotation) is Fit.PASS
+            what = f"argument {buffer.name} of {loop.name}"
+            fitted.append(arg if fits else self.match(arg, wanted, origin=what))
+        given = tuple((s, as_expr(bound[s])) for s in loop.symbols() if s in bound)
+        return self.emit(CallTIR(loop.name, tuple(fitted), given), name)
+
+    def _loop_symbols(
+        self, loop: LoopFunc, args: Sequence[Value], given: Mapping[Symbol, ExprLike]
+    ) -> dict[Atom, ExprLike]:
+        """What stands for a loop function's symbols here, where it is not the same symbol."""
+        kinds = tuple(Tensor(b.dims, b.dtype) for b in loop.inputs)
+        found = bind_call(loop.name, Signature(kinds, Object()), [a.annotation for a in args])
+        bound: dict[Atom, ExprLike] = {s: e for s, e in found.bindings.items() if e.atom is not s}
+        sizes = bound.keys() - given.keys()
+        bound.update(given.items())
+        unknown = set(loop.symbols()) - self.visible - bound.keys()
+        if unknown:
+            names = ", ".join(sorted(s.name for s in unknown))
+            raise ShapeError(
+                f"{loop.name}: nothing says what {names} is here",
+                hint="give it to call_tir with symbols={...}",
+            )
+        for symbol in loop.symbols():
+            value = as_expr(bound.get(symbol, symbol))
+            if not keeps_bounds(symbol, value, is_size=symbol in sizes):
+                raise ShapeError(
+                    f"{loop.name}: {symbol.name} is {value} here, which is not known to keep the "
+                    f"bounds of {symbol.name}: {_bounds_text(symbol)}",
+                    hint="give the symbols of the caller bounds",
+                )
+        return bound
 
     def call_graph(self, func: str, *args: Value, name: str = "", origin: str = "") -> Var:
         """Call a graph function of `funcs`; several results are a tuple (see `fields`)."""
@@ -371,6 +411,12 @@ def _finer(given: Annotation, deduced: Annotation, name: str, origin: str) -> An
     if back is Fit.IMPOSSIBLE:
         raise ShapeError(f"{name or 'value'}: is {deduced}, annotated {given}", origin=origin)
     return deduced if back is not Fit.PASS and subsumes(given, deduced) is Fit.PASS else given
+
+
+def _bounds_text(symbol: Symbol) -> str:
+    high = "" if symbol.hi is None else f", at most {symbol.hi}"
+    step = "" if symbol.multiple_of == 1 else f", a multiple of {symbol.multiple_of}"
+    return f"at least {symbol.lo}{high}{step}"
 
 
 def _hint(value: Expression) -> str:

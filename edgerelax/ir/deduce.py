@@ -35,7 +35,17 @@ from edgerelax.ir.types import (
     symbols_of,
 )
 from edgerelax.ir.types import Callable as Signature
-from edgerelax.sym import Atom, Expr, ExprLike, Solution, Symbol, prove_eq, unify
+from edgerelax.sym import (
+    Atom,
+    Expr,
+    ExprLike,
+    Solution,
+    Symbol,
+    divisible,
+    prove_eq,
+    prove_le,
+    unify,
+)
 
 Dims = tuple[Expr, ...]
 
@@ -216,6 +226,13 @@ def bind_call(name: str, callee: Signature, args: Sequence[Annotation]) -> Solut
     for wanted, given in solution.contradictions:
         raise ShapeError(f"{name}: wants {wanted}, got {given}", node=f"{name}: {callee}")
     return solution
+
+
+def keeps_bounds(symbol: Symbol, value: Expr, *, is_size: bool) -> bool:
+    """Whether a value is proved to be one that the symbol may have. Sizes are never negative."""
+    low = (is_size and symbol.lo <= 0) or prove_le(symbol.lo, value) is True
+    high = symbol.hi is None or prove_le(value, symbol.hi) is True
+    return low and high and divisible(value, symbol.multiple_of)
 
 
 def _expr_pairs(param: Annotation, arg: Annotation) -> Iterator[tuple[Expr, Expr]]:

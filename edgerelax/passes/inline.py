@@ -16,6 +16,7 @@ from edgerelax.ir.deduce import (
     Fit,
     bind_call,
     defined_by,
+    keeps_bounds,
     signature,
     substitute_annotation,
     subsumes,
@@ -36,7 +37,7 @@ from edgerelax.ir.rebuild import emit_body, rebuild
 from edgerelax.ir.rewrite import all_bindings
 from edgerelax.ir.types import Annotation, IntTensor, Shape, Tensor, Tuple, symbols_of
 from edgerelax.ops import OPS
-from edgerelax.sym import Atom, Expr, ExprLike, Symbol, divisible, prove_le
+from edgerelax.sym import Atom, Expr, ExprLike, Symbol
 
 Calls = Mapping[str, Sequence[str]]
 """For each function those that it calls."""
@@ -127,7 +128,7 @@ class _Site:
         fresh: set[Symbol] = set()
         for symbol in sorted({s for k in kinds for s in symbols_of(k)}, key=str):
             found = solution.bindings.get(symbol)
-            if found is None or not _keeps_bounds(symbol, found, is_size=symbol in sizes):
+            if found is None or not keeps_bounds(symbol, found, is_size=symbol in sizes):
                 own = self.builder.fresh_symbol(
                     symbol.name, symbol.lo, symbol.hi, symbol.multiple_of
                 )
@@ -185,13 +186,6 @@ class _Site:
         self.builder.match(found, Shape(wanted.values), origin=what)
         attrs = {"values": wanted.values, "rank": wanted.rank, "dtype": wanted.dtype}
         return self.builder.call(OPS["integers"], name=name, origin=what, **attrs)
-
-
-def _keeps_bounds(symbol: Symbol, value: Expr, *, is_size: bool) -> bool:
-    """Whether a value is proved to be one that the symbol may have. Sizes are never negative."""
-    low = (is_size and symbol.lo <= 0) or prove_le(symbol.lo, value) is True
-    high = symbol.hi is None or prove_le(value, symbol.hi) is True
-    return low and high and divisible(value, symbol.multiple_of)
 
 
 def _is_ready(wanted: Annotation, undefined: set[Symbol]) -> bool:
