@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ def damaged(
     return found
 
 
-def edit_manifest(folder: Path, change: Callable[[dict], None]) -> None:  # type: ignore[type-arg]
+def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text())
     change(manifest)

@@ -28,6 +28,6 @@ void client.adapter.then((adapter) => {
 
 function offerText({ webgpu, software, description }: Adapter): string {
   if (!webgpu) return 'This browser offers no WebGPU: WebAssembly does the work.';
-  if (software) return 'WebGPU is played by the CPU here: WebAssembly does the work.';
+  if (software) return 'WebGPU is emulated by the CPU here: WebAssembly does the work.';
   return `This browser offers WebGPU${description ? ` on ${description}` : ''}.`;
 }

@@ -30,13 +30,13 @@ export class BackendSwitch {
     return this.#inputs.webgpu.checked ? 'webgpu' : 'wasm';
   }
 
-  /** WebGPU is the choice where it is hardware; what a CPU plays is slower than WebAssembly. */
+  /** WebGPU is the choice where it is hardware; what a CPU emulates is slower than WebAssembly. */
   offer({ webgpu, software }: Adapter): void {
     this.#inputs.webgpu.disabled = !webgpu;
     this.#inputs.webgpu.checked = webgpu && !software;
     this.#inputs.wasm.checked = !this.#inputs.webgpu.checked;
     if (!webgpu) this.#note.textContent = 'This browser offers no WebGPU.';
-    else if (software) this.#note.textContent = 'WebGPU is played by the CPU here, and slow.';
+    else if (software) this.#note.textContent = 'WebGPU is emulated by the CPU here, and slow.';
   }
 
   set disabled(disabled: boolean) {
