@@ -207,7 +207,7 @@ def cast(text: Text, source: DType, target: DType, lanes: int) -> Text:
     if target.kind == "bool":
         return _to_bool(text, source, lanes)
     if target.is_float:
-        number = text if source.is_float else call(result, text)
+        number = text if source.is_float else _int_to_float(text, source, result, lanes)
         return number if target.bits == 32 else _round_float(number, target, lanes)
     if source.is_float:
         return _saturate(text, target, lanes)
@@ -226,6 +226,11 @@ def _to_bool(text: Text, source: DType, lanes: int) -> Text:
         return call(f"er_f32_to_bool{suffix(lanes)}", text)
     zero = literal(0, source, lanes)
     return infix("!=", RELATION, text, zero)
+
+
+def _int_to_float(text: Text, source: DType, result: str, lanes: int) -> Text:
+    exact = source.name != "u32"
+    return call(result if exact else f"er_u32_to_f32{suffix(lanes)}", text)
 
 
 def _round_float(text: Text, target: DType, lanes: int) -> Text:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from edgerelax.codegen.wgsl_text import (
+    ADD,
     LOGIC,
     RELATION,
     UNARY,
@@ -109,7 +110,7 @@ def _load_lanes(layout: Layout, load: KLoad, printer: Namer) -> Text:
     first = printer.named(printer.expr(load.index))
     lanes = []
     for k in range(load.lanes):
-        index = first if k == 0 else printer.named(Text(f"{first.text} + {k}", 3))
+        index = first if k == 0 else printer.named(Text(f"{first.text} + {k}", ADD))
         if layout.dtype.bits >= 32:
             lanes.append(_pick(layout, index))
         else:

@@ -72,3 +72,10 @@ fn er_u32_sign(a: U) -> U {
 fn er_u32_neg(a: U) -> U {
   return U(0u) - a;
 }
+
+// Drivers round the conversion of values of at least 2^31 in their own ways, but not that of i32. The
+// bit that is lost to halving matters only as one that is not zero.
+fn er_u32_to_f32(a: U) -> F {
+  let half = bitcast<I>((a >> U(1u)) | (a & U(1u)));
+  return select(F(bitcast<I>(a)), F(half) * F(2.0f), a >= U(0x80000000u));
+}
