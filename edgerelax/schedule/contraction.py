@@ -6,15 +6,15 @@ guards: where one does not hold, the step adds nothing.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgerelax.ir.loop import Stage
 from edgerelax.ir.scalar import Cast, Const, Op, Scalar, Select, cast, constant, loads, op
 from edgerelax.schedule.index import flat_index, is_one, stride_of
-from edgerelax.schedule.points import coalesce, count, store_flat
+from edgerelax.schedule.points import coalesce, count, store_flat, substitute_stage, used_exprs
 from edgerelax.schedule.scalars import has_vectors
 from edgerelax.schedule.strategies.base import Reject
-from edgerelax.sym import Axis, Expr, divisible
+from edgerelax.sym import Axis, Expr, FloorDiv, as_expr, divisible
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,12 @@ def contraction(stage: Stage) -> Contraction | Reject:
     stage = coalesce(stage)
     if not stage.reduce or not stage.axes:
         return Reject("there is one output, or one step")
+    stage, column = split_residues(stage)
     guards: list[Scalar] = [] if stage.where is None else list(conjuncts(stage.where))
     body = _unguarded(stage.body, guards)
     if not (isinstance(body, Op) and body.fn == "mul"):
         return Reject("no product is summed")
     left, right = (_unguarded(f, guards) for f in body.operands)
-    column = _column(stage)
     if column in left.axes() and column not in right.axes():
         left, right = right, left
     if column not in right.axes():
@@ -85,6 +85,33 @@ def contraction(stage: Stage) -> Contraction | Reject:
 def _column(stage: Stage) -> Axis:
     flat = store_flat(stage)
     return next((a for a in stage.axes if is_one(stride_of(flat, a))), stage.axes[-1])
+
+
+def split_residues(stage: Stage) -> tuple[Stage, Axis]:
+    """The axis along which outputs adjoin, split by remainder in a transposed convolution.
+
+    Where loads or conditions divide a column by its stride, columns of one remainder are alike:
+    they meet the same taps, and neighbours among them read neighbours.
+    """
+    column = _column(stage)
+    strides = {
+        d
+        for expr in used_exprs(stage)
+        for atom in expr.atoms()
+        if isinstance(atom, FloorDiv)
+        and (d := atom.den.as_int()) is not None
+        and is_one(stride_of(atom.num, column))
+    }
+    if len(strides) != 1:
+        return stage, column
+    (stride,) = strides
+    if not divisible(column.extent, stride):
+        return stage, column
+    quotient = Axis(f"{column.name}//", column.extent // stride)
+    remainder = Axis(f"{column.name}%", as_expr(stride))
+    split = substitute_stage(stage, {column: quotient.expr * stride + remainder})
+    others = tuple(a for a in stage.axes if a is not column)
+    return replace(split, axes=(*others, remainder, quotient)), quotient
 
 
 def conjuncts(cond: Scalar) -> Iterator[Scalar]:

@@ -124,7 +124,7 @@ def _merge(stage: Stage, outer: Axis, inner: Axis) -> tuple[Axis, Stage] | None:
     """One axis for two, if their quotient and remainder are needed nowhere."""
     if inner.extent.as_int() == 0:
         return None
-    both = Axis(f"{outer.name}{inner.name}", outer.extent * inner.extent)
+    both = Axis(f"{outer.name}*{inner.name}", outer.extent * inner.extent)
     quotient = as_expr(both) // inner.extent
     swaps: dict[Atom, ExprLike] = {outer: quotient, inner: both - quotient * inner.extent}
     divisions = quotient.atoms() - {both}

@@ -4,7 +4,7 @@ import pytest
 
 from edgerelax.ir.dtypes import F16, F32
 from edgerelax.ir.loop import LoopFunc, Stage, axis
-from edgerelax.ir.scalar import Acc, Buffer, constant, in_range, op, select
+from edgerelax.ir.scalar import Acc, Buffer, compare, constant, in_range, op, select
 from edgerelax.schedule.select import schedule
 from edgerelax.schedule.target import WASM
 from edgerelax.sym import as_expr, symbol
@@ -75,3 +75,33 @@ def test_interiors_are_computed_without_tests():
     """On the CPU the padding is not tested in the inner loop of vectors."""
     func = conv(1, 8, 32, 32, 8, 3, 3, pad=1)
     assert "gemm" in schedule(func, WASM).strategies[0]
+
+
+def conv_transpose(h, w, k, *, stride, pad, extra=0):
+    """Each output sums the taps that an input reaches it by, as the operator is lowered."""
+    oh, ow = (stride * (as_expr(d) - 1) + k - 2 * pad + extra for d in (h, w))
+    x, f, y = buf("x", F32, 2, 3, h, w), buf("f", F32, 3, 5, k, k), buf("y", F32, 2, 5, oh, ow)
+    i, o, p, q = (axis(s, d) for s, d in zip("iopq", y.dims, strict=True))
+    c, r, t = axis("c", 3), axis("r", k), axis("t", k)
+    guards, places = [], []
+    for at, tap, size in ((p, r, h), (q, t, w)):
+        reach = at.expr + pad - tap
+        guards += [compare("eq", reach % stride, 0), in_range(reach // stride, 0, size)]
+        places.append(reach // stride)
+    inside = guards[0]
+    for guard in guards[1:]:
+        inside = op("and", inside, guard)
+    value = select(inside, x[i, c, places[0], places[1]], constant(0.0, F32))
+    stage = Stage(y, (i, o, p, q), value * f[c, o, r, t], (c, r, t), "sum")
+    return LoopFunc("conv_transpose", (x, f), (y,), (stage,))
+
+
+TRANSPOSED = [(2, 2, 0, 0), (3, 2, 1, 1), (4, 2, 1, 0), (3, 2, 0, 0), (3, 1, 1, 0)]
+
+
+@pytest.mark.parametrize(("k", "stride", "pad", "extra"), TRANSPOSED)
+def test_transposed(k, stride, pad, extra):
+    for h, w in ((1, 1), (3, 7), (4, 12)):
+        func = conv_transpose(H, W, k, stride=stride, pad=pad, extra=extra)
+        check(func, {"h": h, "w": w}, tolerance=1e-4)
+    check(conv_transpose(4, 9, k, stride=stride, pad=pad, extra=extra), {}, tolerance=1e-4)

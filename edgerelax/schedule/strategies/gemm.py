@@ -24,10 +24,12 @@ from edgerelax.sym import (
     Axis,
     Expr,
     as_expr,
+    bounds,
     ceildiv,
     divisible,
     maximum,
     minimum,
+    product,
     prove_lt,
     upper_bound,
 )
@@ -223,21 +225,22 @@ class _Columns:
 
 
 def _interior(found: Contraction) -> tuple[Expr, Expr, tuple[Scalar, ...]] | None:
-    """Columns [low, high) for which the guards on columns always hold; None if there are no guards.
+    """Columns [low, high) for which guards on columns always hold, and these guards.
 
-    Where that cannot be told the interior is empty.
+    None if there are none. Guards of which that cannot be told stay, as masks on vectors.
     """
     guards = tuple(g for g in found.guards if found.column in g.axes())
     if not guards:
         return None
     low, high = as_expr(0), found.width
+    settled = []
     for guard in guards:
         limits = _limits(guard, found.column, set(found.stage.reduce))
-        if limits is None:
-            return as_expr(0), as_expr(0), ()
-        low, high = maximum(low, limits[0]), minimum(high, limits[1] or high)
-    high = maximum(high, low)
-    return minimum(low, found.width), minimum(high, found.width), guards
+        if limits is not None:
+            low, high = maximum(low, limits[0]), minimum(high, limits[1] or high)
+            settled.append(guard)
+    low = minimum(low, found.width)
+    return low, minimum(maximum(high, low), found.width), tuple(settled)
 
 
 def _limits(guard: Scalar, column: Axis, steps: set[Axis]) -> tuple[Expr, Expr | None] | None:
@@ -252,16 +255,25 @@ def _limits(guard: Scalar, column: Axis, steps: set[Axis]) -> tuple[Expr, Expr |
     pace = None if stride is None else stride.as_int()
     if not pace:
         return None
-    rest = room - as_expr(column) * pace
-    for axis in rest.axes():
-        own = stride_of(rest, axis)
-        step = None if own is None else own.as_int()
-        if axis not in steps or step is None:
-            return None
-        rest = rest.subs({axis: axis.extent - 1 if step < 0 else as_expr(0)})
+    least = _least(room - as_expr(column) * pace, steps)
+    if least is None:
+        return None
     if pace > 0:
-        return ceildiv(-rest, pace), None
-    return as_expr(0), rest // -pace + 1
+        return ceildiv(-least, pace), None
+    return as_expr(0), least // -pace + 1
+
+
+def _least(expr: Expr, steps: set[Axis]) -> Expr | None:
+    """A bound below an expression that no axis moves: each step at the end that makes it least."""
+    for axis in expr.axes() & steps:
+        stride = stride_of(expr, axis)
+        pace = None if stride is None else stride.as_int()
+        if pace is not None:
+            expr = expr.subs({axis: axis.extent - 1 if pace < 0 else as_expr(0)})
+    moving = [product(atoms) * k for k, atoms in expr.terms() if product(atoms).axes()]
+    rest = sum(moving, as_expr(0))
+    least = bounds(rest)[0]
+    return None if least is None else expr - rest + least
 
 
 GEMM = Strategy("gemm", match, configs, cost, emit)
