@@ -31,8 +31,8 @@ from edgerelax.passes.dce import dce
 from edgerelax.passes.fold_constants import fold_constants
 from edgerelax.passes.fuse import fuse
 from edgerelax.passes.fuse_loops import fuse_loops
-from edgerelax.passes.inline import inline
 from edgerelax.passes.guard import guard
+from edgerelax.passes.inline import inline
 from edgerelax.passes.legalize import legalize
 from edgerelax.passes.place import Device, place
 from edgerelax.passes.plan_memory import plan_memory

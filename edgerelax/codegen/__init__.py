@@ -1,0 +1,1 @@
+"""Kernels to WGSL and WebAssembly, modules to VM programs."""

@@ -149,6 +149,7 @@ class _Function:
         self.slabs = [builder.slab(s.device, s.size.as_int() or 0) for s in plan.slabs]
         self.grown = {k for k, s in enumerate(plan.slabs) if s.size.as_int() is not None}
         match_inputs(self.f, self.integers, func.params)
+        self._ensure_known_slabs()
         self.block(func.body)
         self._outputs()
         self.f.ret()
@@ -245,19 +246,24 @@ class _Function:
             for value in (*call.args, *self._results(binding)):
                 place = self.plan.places.get(self.plan.root(value))
                 if place is not None:
-                    self._ensure(place)
+                    self._ensure(place.slab)
             for place in self.plan.workspaces.get(binding, ()):
-                self._ensure(place)
+                self._ensure(place.slab)
 
-    def _ensure(self, place: Place) -> None:
-        """Grow a slab of symbolic size before its first use."""
-        if place.slab not in self.grown and self.integers.is_defined(
-            self.plan.slabs[place.slab].size
-        ):
-            self.grown.add(place.slab)
-            self.f.ensure(
-                self.slabs[place.slab], self.integers.reg(self.plan.slabs[place.slab].size)
-            )
+    def _ensure_known_slabs(self) -> None:
+        """Grow what the inputs' sizes determine before anything is recorded.
+
+        Growing forgets recorded lists.
+        """
+        for number in range(len(self.slabs)):
+            self._ensure(number)
+
+    def _ensure(self, number: int) -> None:
+        """Grow a slab of symbolic size once its size is known."""
+        size = self.plan.slabs[number].size
+        if number not in self.grown and self.integers.is_defined(size):
+            self.grown.add(number)
+            self.f.ensure(self.slabs[number], self.integers.reg(size))
 
     def _launch(self, binding: graph.Binding, call: CallTIR) -> None:
         schedule = self.schedules[call.func, call.device]
@@ -398,7 +404,7 @@ class _Function:
 
     def _to_device(self, binding: graph.Binding, value: Value, device: str) -> None:
         place = self.plan.places[self.plan.root(binding.var)]
-        self._ensure(place)
+        self._ensure(place.slab)
         source = self._own_range(value, self._home(value))
         move = self.f.to_cpu if device == "cpu" else self.f.to_gpu
         move(self._slab_binding(place), source)
