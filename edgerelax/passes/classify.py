@@ -98,7 +98,7 @@ def is_view(func: LoopFunc) -> bool:
     if stage.combiner or stage.where is not None or not isinstance(stage.body, Load):
         return False
     load = stage.body
-    if load.dtype != stage.out.dtype or load.buffer not in func.inputs:
+    if load.dtype != stage.out.dtype or func.inputs != (load.buffer,):
         return False
     return flat(load.buffer, load.index) == flat(stage.out, stage.store_index)
 

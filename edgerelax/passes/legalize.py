@@ -191,10 +191,7 @@ def inline_literals(loop: LoopFunc, args: tuple[Value, ...]) -> tuple[LoopFunc, 
     swap: dict[str, Buffer] = {}
     weights: set[str] = set()
     templated = {b.name for s in loop.stages if isinstance(s, Template) for b in s.inputs}
-    read = {b.name for s in loop.stages for b in s.reads()}
     for buffer, arg in zip(loop.inputs, args, strict=True):
-        if buffer.name not in read:
-            continue
         if buffer.name not in templated and isinstance(arg, Constant) and arg.data.size == 1:
             literals[buffer.name] = constant(arg.data.reshape(-1)[0].item(), buffer.dtype)
         elif arg in kept:
@@ -216,8 +213,15 @@ def inline_literals(loop: LoopFunc, args: tuple[Value, ...]) -> tuple[LoopFunc, 
             stages.append(replace(stage, inputs=own))
         else:
             stages.append(map_loads(stage, change) if literals or swap else stage)
-    bound = replace(loop, inputs=tuple(inputs), stages=tuple(stages), weights=frozenset(weights))
-    return bound, tuple(kept)
+    read = {b.name for s in stages for b in s.reads()}
+    both = [(b, a) for b, a in zip(inputs, kept, strict=True) if b.name in read]
+    bound = replace(
+        loop,
+        inputs=tuple(b for b, _ in both),
+        stages=tuple(stages),
+        weights=frozenset(weights & read),
+    )
+    return bound, tuple(a for _, a in both)
 
 
 def _is_known(annotation: Annotation) -> bool:
