@@ -1,8 +1,9 @@
 """Conversion between element types.
 
-Float to integer truncates and saturates, NaN gives 0; integer to integer wraps; anything to bool is
-whether it is not 0. To an 8-bit float, `saturate` says whether what is out of range becomes the
-largest finite value or what the format has for overflow (infinity or NaN).
+Float to integer truncates and saturates, NaN gives 0; to integers of less than a byte it wraps, as
+from 32 bits. Integer to integer wraps. Anything to bool is whether it is not 0. To an 8-bit float,
+`saturate` says whether what is out of range becomes the largest finite value or what the format has
+for overflow (infinity or NaN).
 """
 
 import ml_dtypes
@@ -27,6 +28,8 @@ def converted(x: Scalar, dtype: DType, saturate: bool = True) -> Scalar:
         return x
     if dtype == BOOL:
         return op("ne", x, 0)
+    if x.dtype.is_float and _is_short(dtype):
+        return cast(cast(x, I32), dtype)
     if saturate and _is_float8(dtype):
         largest = float(ml_dtypes.finfo(dtype.numpy).max)
         return cast(op("min", op("max", cast(x, F32), -largest), largest), dtype)
@@ -35,6 +38,10 @@ def converted(x: Scalar, dtype: DType, saturate: bool = True) -> Scalar:
 
 def _is_float8(dtype: DType) -> bool:
     return dtype.is_float and dtype.bits == 8
+
+
+def _is_short(dtype: DType) -> bool:
+    return dtype.is_integer and dtype.bits < 8
 
 
 def _infer(site: CallSite) -> Annotation:
@@ -61,7 +68,8 @@ def reference(x: Array, dtype: DType, saturate: bool = True) -> Array:
         if dtype == BOOL:
             return np.asarray(x != 0)
         if dtype.is_integer and np.issubdtype(_as_standard(x).dtype, np.floating):
-            return _float_to_integer(_as_standard(x), dtype)
+            whole = _float_to_integer(_as_standard(x), I32 if _is_short(dtype) else dtype)
+            return whole.astype(dtype.numpy)
         if saturate and _is_float8(dtype):
             largest = np.float32(ml_dtypes.finfo(dtype.numpy).max)
             return np.clip(x.astype(np.float32), -largest, largest).astype(dtype.numpy)
@@ -97,6 +105,7 @@ OPERATORS = (
         attrs={"dtype": F32, "saturate": True},
         samples=(
             *(Sample((SPECIAL * 7,), {"dtype": d}) for d in (*_NARROW, I32, I64)),
+            *(Sample((np.arange(-9.5, 16),), {"dtype": DTYPES[d]}) for d in ("i4", "u4")),
             *(Sample((SPECIAL * 1e3,), {"dtype": d, "saturate": False}) for d in _NARROW[-2:]),
             *(Sample((np.arange(-300, 300, 37),), {"dtype": d}) for d in (*_NARROW[:5], F32, I32)),
             Sample((np.array([True, False]),), {"dtype": F32}),
