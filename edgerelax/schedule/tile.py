@@ -16,7 +16,7 @@ from edgerelax.schedule.points import decompose, result_of, store_flat, substitu
 from edgerelax.schedule.reduce import Reduction, begin, convert, fold_lanes, lanes_of, splat
 from edgerelax.schedule.scalars import Scalars
 from edgerelax.schedule.writer import Writer, plus
-from edgerelax.sym import Atom, Axis, ExprLike, as_expr, divisible
+from edgerelax.sym import Atom, Axis, ExprLike, as_expr, divisible, prove_lt
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,8 @@ class Tile:
         """
         self.w, self.s, self.found, self.dot = w, s, found, dot
         self.guards = [g for g in found.guards if g not in free_guards]
+        self.row_guards: list[Scalar] = []
+        self.column_guards: list[Scalar] = []
         self.rows: list[_Row] = []
         self.columns: list[_Column] = []
 
@@ -72,7 +74,10 @@ class Tile:
         self._bind_rows(first_row, height)
         self._bind_columns(groups)
         sums = [[self._begin(r, c) for c in self.columns] for r in self.rows]
-        self._nest(list(self.found.stage.reduce), self._pending(), sums)
+        guards = self._sort_guards()
+        steps = self.found.stage.reduce
+        guarded_first = sorted(steps, key=lambda a: not any(a in g.axes() for g in guards))
+        self._nest(guarded_first, guards, sums)
         for row, line in zip(self.rows, sums, strict=True):
             self._store_row(row, line)
 
@@ -120,17 +125,28 @@ class Tile:
 
     # the sum
 
-    def _pending(self) -> list[Scalar]:
-        """Guards to test in the loops: the others are folded into the factors."""
-        own = {self.found.column, *self.found.rows}
-        return [g for g in self.guards if not g.axes() & own]
+    def _sort_guards(self) -> list[Scalar]:
+        """Guards to test in the loops; those that differ in the tile are folded into factors."""
+        found, tested = self.found, []
+        one_row = self.rows[0] if len(self.rows) == 1 else None
+        one_column = self.columns[0] if len(self.columns) == 1 else None
+        if one_column is not None and one_column.group.lanes > 1:
+            one_column = None
+        for guard in self.guards:
+            of_column = found.column in guard.axes()
+            of_row = bool(guard.axes() & set(found.rows))
+            if of_column and one_column is None:
+                self.column_guards.append(guard)
+            elif of_row and one_row is None:
+                self.row_guards.append(guard)
+            else:
+                tested.append(guard.subs(self._swaps(one_row, one_column)))
+        return tested
 
     def _factors(self) -> tuple[list[Scalar], list[Scalar]]:
         """The left factor of each row and the right one of each column."""
-        found = self.found
-        of_column = [g for g in self.guards if found.column in g.axes()]
-        of_row = [g for g in self.guards if g.axes() & set(found.rows) and g not in of_column]
-        left, right = guarded(found.left, of_row), guarded(found.right, of_column)
+        left = guarded(self.found.left, self.row_guards)
+        right = guarded(self.found.right, self.column_guards)
         return (
             [left.subs(self._swaps(r, None)) for r in self.rows],
             [right.subs(self._swaps(None, c)) for c in self.columns],
@@ -151,10 +167,11 @@ class Tile:
             left, right = self._factors()
             self._multiply(self._values(left), self._values(right), sums)
             return
-        if len(axes) == 1 and not self.guards and self.w.target.is_gpu:
+        innermost = len(axes) == 1 and not pending
+        if innermost and self.w.target.is_gpu and not prove_lt(axes[0].extent, 8):
             self._unrolled(axes[0], sums)
             return
-        if len(axes) == 1 and self.dot:
+        if innermost and self.dot:
             self._dot(axes[0], sums)
             return
         stop = self.w.params.scalar(axes[0].extent)

@@ -8,7 +8,8 @@ on the left or right are computed one by one, the others in vectors without test
 
 from dataclasses import dataclass
 
-from edgerelax.ir.kernel import LOCAL, WORKGROUP, Kernel, KExpr, i32, kop
+from edgerelax.ir.dtypes import I32
+from edgerelax.ir.kernel import LOCAL, WORKGROUP, Kernel, KExpr, KSelect, i32, kop
 from edgerelax.ir.scalar import Op, Scalar, Value
 from edgerelax.schedule.contraction import Contraction, contraction, is_contiguous
 from edgerelax.schedule.cost import Work, roofline, typical, work
@@ -19,7 +20,7 @@ from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.pointwise import is_sub_word
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.tile import Group, Tile
-from edgerelax.schedule.writer import Writer
+from edgerelax.schedule.writer import Writer, plus
 from edgerelax.sym import (
     Axis,
     Expr,
@@ -199,20 +200,26 @@ class _Columns:
     dot: bool
 
     def in_vectors(self, start: KExpr, stop: KExpr, free: tuple[Scalar, ...]) -> KExpr:
-        """As many groups of four as fit, several at once; gives where the rest begins."""
+        """Groups of four, several at once, where there are enough; gives where the rest begins.
+
+        The last groups overlap those before and compute some columns again: nothing is left over.
+        """
         w = self.w
+        lanes = 1 if self.dot else 4
         for width in (self.widest,) if self.dot else (self.widest, 4):
-            length = kop("max", kop("sub", stop, start), i32(0))
-            steps = kop("mul", kop("index_div", length, i32(width)), i32(width))
-            end = w.let("end", kop("add", start, steps))
-            with w.loop("col", start, end, step=width) as first:
-                lanes = 1 if self.dot else 4
-                offsets = range(0, width, lanes)
-                firsts = [w.let("col", kop("add", first, i32(k))) if k else first for k in offsets]
-                aligned = not self.found.is_windowed
-                groups = [Group(f, lanes, whole=True, aligned=aligned) for f in firsts]
+            length = w.let("n", kop("sub", stop, start))
+            fits = w.let("fits", kop("ge", length, i32(width)))
+            tiles = kop("index_div", kop("add", length, i32(width - 1)), i32(width))
+            last = w.let("last", kop("sub", stop, i32(width)))
+            none = i32(0)
+            with w.loop("tile", none, KSelect(I32, 1, fits, tiles, none)) as tile:
+                place = kop("add", start, kop("mul", tile, i32(width)))
+                first = w.let("col", kop("min", place, last))
+                firsts = [w.let("col", plus(first, k)) for k in range(0, width, lanes)]
+                whole = divisible(self.found.width, width) and not self.found.is_windowed
+                groups = [Group(f, lanes, whole=True, aligned=whole) for f in firsts]
                 self._tile(free).write(self.first_row, self.height, groups)
-            start = end
+            start = w.let("col", KSelect(I32, 1, fits, stop, start))
         return start
 
     def one_by_one(self, start: KExpr, stop: KExpr) -> None:
