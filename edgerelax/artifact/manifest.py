@@ -4,19 +4,20 @@ JSON, validated by these structs on reading; unknown fields are refused, so that
 """
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from edgerelax.ir.diagnostics import FormatError
+from edgerelax.ir.dtypes import DTYPES
 
 FORMAT = "edgerelax"
 VERSION = 1
 MANIFEST = "manifest.json"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-FileName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)]
+Digest = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+FileName = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=200)]
 Dim = int | str  # a constant, or an expression over the symbols
 
 
@@ -79,7 +80,7 @@ class GpuKernel(Strict, frozen=True):
     name: str
     start: Count
     end: Count
-    buffers: list[str]  # "read" or "read_write", by binding
+    buffers: list[Literal["read", "read_write"]]  # by binding
     scalars: Count  # i32 uniforms, the grid included
     features: list[str] = []
 
@@ -199,6 +200,14 @@ def _decode_head(data: bytes, where: str) -> dict[str, Any]:
 
 def _check_references(manifest: Manifest, where: str) -> None:
     """Every file named anywhere is listed, weights lie inside their shards, indices exist."""
+    typed = [(w.name, w.dtype) for w in manifest.weights]
+    typed += [(t.name, t.dtype) for f in manifest.functions for t in (*f.inputs, *f.outputs)]
+    for name, dtype in typed:
+        if dtype not in DTYPES:
+            raise FormatError(f"{where}: {name} has the unknown dtype {dtype!r}")
+    devices = [program.device for program in manifest.programs]
+    if len(set(devices)) < len(devices):
+        raise FormatError(f"{where}: two programs for one device among {', '.join(devices)}")
     named = [manifest.vm, manifest.cpu_kernels_file]
     for program in manifest.programs:
         named += [program.program, program.kernels]
@@ -213,9 +222,9 @@ def _check_references(manifest: Manifest, where: str) -> None:
         named += [part.file for part in weight.parts]
         if sum(part.bytes for part in weight.parts) != weight.bytes:
             raise FormatError(f"{where}: the parts of weight {weight.name} do not add up")
-    for name in named:
-        if name is not None and name not in manifest.files:
-            raise FormatError(f"{where}: {name} is named but not listed under files")
+    for file in named:
+        if file is not None and file not in manifest.files:
+            raise FormatError(f"{where}: {file} is named but not listed under files")
     for weight in manifest.weights:
         for part in weight.parts:
             if part.offset + part.bytes > manifest.files[part.file].bytes:

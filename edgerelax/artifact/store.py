@@ -78,7 +78,7 @@ class Artifact:
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         old = path / MANIFEST
-        stale = set(decode(old.read_bytes(), str(old)).files) if old.is_file() else set()
+        stale = _listed(old)
         old.unlink(missing_ok=True)
         for name in self.manifest.files:
             _write(path / name, self.read(name))
@@ -90,6 +90,16 @@ class Artifact:
 def file_info(data: bytes) -> FileInfo:
     """What the manifest says of a file."""
     return FileInfo(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+def _listed(manifest: Path) -> set[str]:
+    """The files of an artifact that is about to be replaced; none if it cannot be read."""
+    if not manifest.is_file():
+        return set()
+    try:
+        return set(decode(manifest.read_bytes(), str(manifest)).files)
+    except FormatError:
+        return set()
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from edgerelax.artifact.manifest import FunctionInfo, ProgramInfo, TensorInfo
 from edgerelax.artifact.store import Artifact
 from edgerelax.hosts.vm import CPU, DONE, GPU, NEED_READ, Result, Vm, VmModel
-from edgerelax.ir.diagnostics import InputError
+from edgerelax.ir.diagnostics import FormatError, InputError
 from edgerelax.ir.dtypes import DTYPES, DType
 
 Array = npt.NDArray[Any]
@@ -61,6 +61,13 @@ class Session:
             model.load_kernels(wasm, len(manifest.cpu_kernels))
         for k in program.weights_on_cpu:
             model.set_weight(k, self.artifact.weight(k))
+        for k, weight in enumerate(manifest.weights):
+            places = model.weight_places(k)
+            on_gpu, on_cpu = k in program.weights_on_gpu, k in program.weights_on_cpu
+            if (places & GPU and not on_gpu) or (places & CPU and not on_cpu):
+                raise FormatError(
+                    f"{program.program}: needs weight {weight.name} where the manifest has it not"
+                )
 
     def run(self, inputs: Mapping[str, Any], function: str = "main") -> dict[str, Array]:
         """Run a function on arrays by input name; gives arrays by output name.
@@ -112,6 +119,8 @@ class Session:
     def _results(self, model: VmModel, info: FunctionInfo) -> dict[str, Array]:
         results = [model.result(k) for k in range(len(info.outputs))]
         remote = [r for r in results if r.device != "cpu"]
+        if remote and self._device is None:
+            raise FormatError("a result lies on a GPU, in a program that is said to need none")
         fetched = iter(self._device.fetch(remote) if self._device is not None and remote else ())
         out: dict[str, Array] = {}
         for spec, result in zip(info.outputs, results, strict=True):

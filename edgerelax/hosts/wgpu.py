@@ -4,7 +4,8 @@ Recorded command lists keep their bind groups and uniforms: a replay encodes and
 groups use explicit layouts, one per signature of accesses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,7 @@ from edgerelax.artifact.manifest import GpuKernel, Needs, ProgramInfo
 from edgerelax.artifact.store import Artifact
 from edgerelax.hosts.session import Session
 from edgerelax.hosts.vm import Result, VmModel
-from edgerelax.ir.diagnostics import EdgeRelaxError, UnsupportedError
+from edgerelax.ir.diagnostics import EdgeRelaxError, FormatError, UnsupportedError
 from edgerelax.vm import isa
 
 STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
@@ -30,6 +31,15 @@ class DeviceError(EdgeRelaxError):
     """The GPU refused something or was lost."""
 
     default_code = "device"
+
+
+@contextmanager
+def _device_errors(where: str = "") -> Iterator[None]:
+    """What the GPU refuses inside, as a DeviceError."""
+    try:
+        yield
+    except wgpu.GPUError as error:
+        raise DeviceError(f"{where}{error}") from error
 
 
 @dataclass(slots=True)
@@ -84,7 +94,9 @@ def request_device(needs: Needs, adapter: Any = None) -> Any:
             hint="install a Vulkan, Metal or D3D12 driver, or use --device cpu",
         )
     for name, need in needs.limits.items():
-        have = adapter.limits[_limit_name(name)]
+        have = adapter.limits.get(_limit_name(name))
+        if have is None:
+            raise UnsupportedError(f"the artifact needs the limit {name}, unknown to this host")
         if have < need:
             raise UnsupportedError(
                 f"the adapter's {name} is {have}, the artifact needs {need}",
@@ -132,7 +144,7 @@ class WgpuDevice:
         text = artifact.read(program.kernels) if program.kernels is not None else b""
         self._kernels = program.gpu_kernels
         self._pipelines = [
-            self._pipeline(kernel, text[kernel.start : kernel.end].decode())
+            self._pipeline(kernel, text[kernel.start : kernel.end].decode(errors="replace"))
             for kernel in program.gpu_kernels
         ]
         weight_kind = KINDS.index("weight")
@@ -157,10 +169,15 @@ class WgpuDevice:
     def execute(self, model: VmModel) -> None:
         words = model.commands()
         if len(words):
-            _Drain(self, model, words).run()
+            with _device_errors():
+                _Drain(self, model, words).run()
 
     def fetch(self, results: Sequence[Result]) -> list[bytes]:
         """Read all in one mapping."""
+        with _device_errors():
+            return self._fetch(results)
+
+    def _fetch(self, results: Sequence[Result]) -> list[bytes]:
         sizes = [-(-r.bytes // 4) * 4 for r in results]
         total = max(sum(sizes), 4)
         staging = self._device.create_buffer(
@@ -196,9 +213,11 @@ class WgpuDevice:
 
     def _make_buffer(self, size: int, label: str, usage: int = STORAGE) -> Any:
         rounded = max(-(-size // 4) * 4, 16)
+        with _device_errors():
+            buffer = self._device.create_buffer(size=rounded, usage=usage, label=label)
         self._counts["buffers"] += 1
         self._counts["buffer_bytes"] += rounded
-        return self._device.create_buffer(size=rounded, usage=usage, label=label)
+        return buffer
 
     def _destroy(self, buffer: Any) -> None:
         self._counts["buffers"] -= 1
@@ -231,15 +250,13 @@ class WgpuDevice:
 
     def _pipeline(self, kernel: GpuKernel, text: str) -> Any:
         _, pipeline_layout = self._layout(tuple(kernel.buffers))
-        try:
+        with _device_errors(f"kernel {kernel.name}: "):
             module = self._device.create_shader_module(code=text, label=kernel.name)
             pipeline = self._device.create_compute_pipeline(
                 layout=pipeline_layout,
                 compute={"module": module, "entry_point": "main"},
                 label=kernel.name,
             )
-        except wgpu.GPUError as error:
-            raise DeviceError(f"kernel {kernel.name}: {error}") from error
         self._counts["pipelines"] += 1
         return pipeline
 
@@ -299,6 +316,8 @@ class WgpuDevice:
 
     def dispatch(self, kernel: int, grid: int) -> _Dispatch:
         """A launch over a linear grid, folded where it is over the limit of one dimension."""
+        if kernel >= len(self._pipelines):
+            raise FormatError(f"the program launches kernel {kernel}, the manifest has it not")
         y = -(-grid // MAX_GROUPS)
         return _Dispatch(self._pipelines[kernel], None, -(-grid // y), y)
 
