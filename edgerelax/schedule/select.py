@@ -12,6 +12,7 @@ from edgerelax.ir.kernel import Kernel
 from edgerelax.ir.loop import LoopFunc, outputs_of
 from edgerelax.ir.plan import Schedule, Version
 from edgerelax.ir.scalar import Buffer
+from edgerelax.schedule.specialise import single_row_symbols, specialise
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.column_reduce import COLUMN_REDUCE
 from edgerelax.schedule.strategies.fallback import FALLBACK
@@ -22,6 +23,7 @@ from edgerelax.schedule.strategies.row_reduce import ROW_REDUCE
 from edgerelax.schedule.strategies.template import TEMPLATE
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.widen import widen_subword_outputs
+from edgerelax.sym import eq
 
 STRATEGIES: tuple[Strategy[Any], ...] = (
     TEMPLATE,
@@ -35,7 +37,22 @@ STRATEGIES: tuple[Strategy[Any], ...] = (
 
 
 def schedule(func: LoopFunc, target: Target) -> Schedule:
-    """Kernels for every stage of a loop function, with the reasons for the choice."""
+    """Kernels for every stage of a loop function, with the reasons for the choice.
+
+    A contraction whose rows may be just one gets a version of its own for that case.
+    """
+    version, chosen, reasons = _schedule(func, target)
+    symbols = single_row_symbols(func)
+    if symbols:
+        single = specialise(func, dict.fromkeys(symbols, 1), "_row")
+        row, by_row, _ = _schedule(single, target)
+        if by_row != chosen and not row.temps:
+            guarded = Version(row.kernels, (), tuple(eq(s.expr, 1) for s in symbols))
+            return Schedule((guarded, version), chosen, reasons)
+    return Schedule((version,), chosen, reasons)
+
+
+def _schedule(func: LoopFunc, target: Target) -> tuple[Version, tuple[str, ...], tuple[str, ...]]:
     prepared = widen_subword_outputs(func) if target.is_gpu else func
     outer = {b.name for b in (*func.inputs, *func.outputs)}
     temps: dict[str, Buffer] = {b.name: b for b in prepared.temps}
@@ -51,7 +68,7 @@ def schedule(func: LoopFunc, target: Target) -> Schedule:
         reasons.extend(f"{unit.name}: {reason}" for reason in why)
     used = {p.buffer.name for k in kernels for p in k.buffers}
     kept = tuple(b for n, b in temps.items() if n in used and n not in outer)
-    return Schedule((Version(tuple(kernels), kept),), tuple(chosen), tuple(reasons))
+    return Version(tuple(kernels), kept), tuple(chosen), tuple(reasons)
 
 
 def partition(func: LoopFunc, target: Target) -> Iterator[Unit]:

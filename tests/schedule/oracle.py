@@ -9,7 +9,7 @@ from edgerelax.ir.dtypes import DType
 from edgerelax.ir.kernel_interp import run_kernel
 from edgerelax.ir.loop import LoopFunc, Stage, grid
 from edgerelax.ir.loop_interp import run_loop
-from edgerelax.ir.plan import Version
+from edgerelax.ir.plan import Schedule, Version
 from edgerelax.ir.scalar import Buffer
 from edgerelax.schedule.select import candidates, partition, schedule
 from edgerelax.schedule.target import TARGETS, Target
@@ -45,6 +45,15 @@ def run_version(
                 size,
             )
     return [memory[b.name] for b in func.outputs]
+
+
+def run_schedule(
+    plan: Schedule, func: LoopFunc, arrays: Sequence[Any], symbols: Mapping[str, int]
+) -> list[Any]:
+    """Run the first version whose guards hold."""
+    env = {s: symbols[s.name] for s in func.symbols()}
+    version = next(v for v in plan.versions if all(c.eval(env) for c in v.guards))
+    return run_version(version, func, arrays, symbols)
 
 
 def random_array(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Any:

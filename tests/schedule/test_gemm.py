@@ -103,6 +103,13 @@ def test_two_reduced_axes():
     check(LoopFunc("f", (x, v), (y,), (turned,)), {"n": 5, "k": 6}, tolerance=1e-4)
 
 
+def test_one_row_has_a_version_of_its_own():
+    for target in TARGETS.values():
+        versions = schedule(matmul(M, 512, 512, batch=(B,), batch_b=False), target).versions
+        assert [len(v.guards) for v in versions] == [2, 0]
+    assert len(schedule(matmul(7, N, K), WEBGPU).versions) == 1
+
+
 def test_a_large_product_is_a_gemm_on_every_target():
     for target in TARGETS.values():
         assert "gemm" in schedule(matmul(256, 256, 256), target).strategies[0]

@@ -12,7 +12,7 @@ from edgerelax.ops import OPS
 from edgerelax.schedule.select import schedule
 from edgerelax.schedule.target import TARGETS, Target
 from edgerelax.sym import Symbol, as_expr
-from tests.schedule.oracle import run_version
+from tests.schedule.oracle import run_schedule
 
 CASES = [
     pytest.param(op, sample, id=f"{op.name}-{k}")
@@ -62,8 +62,7 @@ def test_samples(op: Operator, sample: Sample, symbolic: bool, target: Target) -
         pytest.skip("not for a GPU")
     assert op.lower is not None
     func = op.lower(site)
-    (version,) = schedule(func, target).versions
-    got = run_version(version, func, given, sizes)
+    got = run_schedule(schedule(func, target), func, given, sizes)
     for one, want in zip(got, expected, strict=True):
         tolerance = TOLERANCE.get(str(want.dtype))
         if tolerance is None:
