@@ -64,7 +64,10 @@ def configs(gemm: Gemm, target: Target) -> tuple[str, ...]:
     """By how many rows there can be."""
     one = upper_bound(gemm.found.height) == 1
     if target.is_gpu:
-        return ("1x4",) if one else ("4x4", "8x4")
+        if one:
+            return ("1x4",)
+        # Scalar stores of eight rows are too much text: software adapters compile it for seconds.
+        return ("4x4", "8x4") if gemm.found.stores_vectors else ("4x4",)
     if runs_along_steps(gemm.found):
         return ("1x8 dot",) if one else ("2x4 dot",)
     if one:
