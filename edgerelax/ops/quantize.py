@@ -134,6 +134,9 @@ def _quantize(
             scaled = np.rint(scaled)
             if zero is not None:
                 scaled = scaled + _spread(zero, x, axis, block_size).astype(np.float32)
+    if found.is_integer:
+        low, high = found.int_range
+        return np.clip(np.nan_to_num(scaled), low, high).astype(found.numpy)
     return cast_reference(scaled, found, saturate)
 
 
