@@ -15,17 +15,20 @@ anew.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgerelax.ir.graph import Binding, CallTIR, GraphFunc, Module, Value
+from edgerelax.ir.diagnostics import UnsupportedError
+from edgerelax.ir.graph import Binding, CallTIR, GraphFunc, Module, Value, Var
 from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.plan import MemoryPlan, Place, Slab
 from edgerelax.ir.rewrite import all_bindings
 from edgerelax.ir.scalar import Buffer
 from edgerelax.ir.types import Annotation, as_tensor
 from edgerelax.passes.liveness import Lifetimes, lifetimes
-from edgerelax.sym import Expr, as_expr, product, prove_le, upper_bound
+from edgerelax.sym import Expr, as_expr, bounds, product, prove_le, upper_bound
 
 ALIGNMENT = 256
 MAX_SLAB = 128 << 20
+ADDRESSABLE = (1 << 32) - ALIGNMENT
+"""What a slab can hold. A bound beyond it is as good as none: the sizes at hand may still fit."""
 
 Workspaces = Mapping[tuple[str, str], Sequence[Buffer]]  # (loop function, device) → workspaces
 
@@ -60,6 +63,7 @@ def plan_function(
     end = life.end + 1
     tokens: dict[Value, _Token] = {}
     for value, first in life.first.items():
+        _check_size(value)
         span = (first, life.last[value]) if reuse else (0, end)
         tokens[value] = _Token(*span, life.device[value], tensor_bytes(value.annotation))
     scratch: dict[Binding, tuple[_Token, ...]] = {}
@@ -91,6 +95,17 @@ def tensor_bytes(annotation: Annotation) -> Expr:
     return product(tensor.dims) * tensor.dtype.bytes
 
 
+def _check_size(value: Value) -> None:
+    """Raise UnsupportedError for a tensor that no slab can hold, whatever the sizes."""
+    least = bounds(tensor_bytes(value.annotation))[0]
+    if least is not None and least > ADDRESSABLE:
+        raise UnsupportedError(
+            f"{value.name} takes {least} bytes or more, at most {ADDRESSABLE} are possible",
+            node=f"{value.name}: {value.annotation}",
+            origin=value.origin if isinstance(value, Var) else "",
+        )
+
+
 def buffer_bytes(buffer: Buffer) -> Expr:
     """Size of a loop buffer in bytes."""
     return product(buffer.dims) * buffer.dtype.bytes
@@ -105,7 +120,7 @@ def _place(tokens: Sequence[_Token]) -> tuple[tuple[Slab, ...], dict[_Token, Pla
     bounded: dict[str, list[tuple[_Token, int]]] = {}
     unbounded: list[_Token] = []
     for token in tokens:
-        size = upper_bound(token.bytes)
+        size = _bound(token)
         if size is None:
             unbounded.append(token)
         else:
@@ -117,6 +132,12 @@ def _place(tokens: Sequence[_Token]) -> tuple[tuple[Slab, ...], dict[_Token, Pla
         _pack(device, sized, slabs, places)
     _assign_symbolic(unbounded, slabs, places)
     return tuple(slabs), places
+
+
+def _bound(token: _Token) -> int | None:
+    """The most bytes that a token takes, if a slab can hold so many."""
+    size = upper_bound(token.bytes)
+    return None if size is None or size > ADDRESSABLE else size
 
 
 Order = Callable[[tuple[_Token, int]], tuple[int, ...]]
@@ -192,7 +213,7 @@ def _assign_symbolic(tokens: list[_Token], slabs: list[Slab], places: dict[_Toke
 
 def _figures(tokens: Sequence[_Token]) -> tuple[int | None, int | None]:
     """The largest sum of live bytes and the sum of all, at the upper bounds."""
-    sizes = {token: upper_bound(token.bytes) for token in tokens}
+    sizes = {token: _bound(token) for token in tokens}
     known = {t: s for t, s in sizes.items() if s is not None}
     if len(known) < len(sizes):
         return None, None

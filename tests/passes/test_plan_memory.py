@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgerelax.ir.builder import Function
-from edgerelax.ir.diagnostics import VerifyError
+from edgerelax.ir.diagnostics import UnsupportedError, VerifyError
 from edgerelax.ir.dtypes import F32
 from edgerelax.ir.graph import Module
 from edgerelax.ir.plan import MemoryPlan
@@ -93,3 +93,27 @@ def test_a_wrong_plan_is_found_out() -> None:
     broken = replace(module, attrs={"plans": {"main": squeezed}})
     with pytest.raises(VerifyError, match="memory plan"):
         check(broken, n=64)
+
+
+def test_a_bound_beyond_memory_is_no_bound() -> None:
+    """Sizes may be large or small; a slab for the largest could not even be named."""
+    wide = symbol("wide", 1, 1 << 20)
+
+    def body(f: Function) -> None:
+        x = f.input("x", (wide, 1), F32)
+        y = f.call(OPS["add"], x, f.call(OPS["transpose"], x, perm=(1, 0)))
+        f.output("y", f.call(OPS["reduce_max"], y, axes=(0, 1), keepdims=False))
+
+    module = planned(build(body), fusing=False)
+    plan = module.attrs["plans"]["main"]
+    assert {s.size.as_int() is None for s in plan.slabs} == {True, False}
+    check(module, wide=3)
+
+
+def test_tensors_that_no_slab_holds() -> None:
+    def body(f: Function) -> None:
+        x = f.input("x", (1, 1), F32)
+        f.output("y", f.call(OPS["expand"], x, dims=(1 << 20, 1 << 20)))
+
+    with pytest.raises(UnsupportedError, match="takes 4398046511104 bytes"):
+        planned(build(body))
