@@ -19,6 +19,7 @@ from edgerelax.codegen.wgsl import print_wgsl
 from edgerelax.ir.diagnostics import EdgeRelaxError, InputError, PassError
 from edgerelax.ir.graph import CallTIR, Module
 from edgerelax.ir.kernel_verify import verify_kernel
+from edgerelax.ir.outcome import taken
 from edgerelax.ir.plan import MemoryPlan, Schedule
 from edgerelax.ir.printer import write
 from edgerelax.ir.rewrite import all_bindings
@@ -29,6 +30,7 @@ from edgerelax.passes.check_plan import check_plan
 from edgerelax.passes.cse import cse
 from edgerelax.passes.dce import dce
 from edgerelax.passes.fold_constants import fold_constants
+from edgerelax.passes.fold_scales import fold_scales
 from edgerelax.passes.fuse import fuse
 from edgerelax.passes.fuse_loops import fuse_loops
 from edgerelax.passes.guard import guard
@@ -49,14 +51,15 @@ GRAPH: tuple[Pass, ...] = (
     fold_constants,  # before cse: folded values are equal by content
     canonicalize,  # takes apart the tuples that folding made
     cse,  # before legalize: operators compare by name and attributes, loops by text
-    dce,  # what folding left behind must not be lowered
+    dce,  # what folding left behind must not be lowered, nor count as a use below
+    fold_scales,  # after cse: a weight that two operators share is one constant
     guard,  # needs the operators' rules; what nothing uses needs no check
     legalize,  # from here on only loop functions; the rest is per device
     canonicalize,  # takes apart the tuples of operators that became one function per result
     dce,  # operands that became literals
 )
 
-OPTIONAL = frozenset(("fold_constants", "cse", "dce", "fuse", "reuse", "capture"))
+OPTIONAL = frozenset(("fold_constants", "fold_scales", "cse", "dce", "fuse", "reuse", "capture"))
 """What may be left out: passes by name, reuse of memory, capture and replay of command lists."""
 
 
@@ -78,6 +81,8 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
     strategies: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
     launches: dict[str, int] = field(default_factory=dict)
+    passes: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    """By pass, what it did and what it skipped and why, with counts."""
     steps: int = 0
 
 
@@ -238,7 +243,9 @@ class _Runner:
             return module
         try:
             with self.timed(f"{prefix}{name}"):
-                module = step(module)
+                module, outcome = taken(step(module))
+            if outcome is not None:
+                self.report.passes[f"{prefix}{name}"] = outcome.summary()
             if self.options.verify:
                 verify(module)
         except EdgeRelaxError:

@@ -53,6 +53,7 @@ def _report(compiled: Executable) -> dict[str, object]:
     return {
         "files": {name: info.bytes for name, info in manifest.files.items()},
         "launches": compiled.report.launches,
+        "passes": compiled.report.passes,
         "strategies": compiled.report.strategies,
         "seconds": compiled.report.seconds,
     }
