@@ -321,13 +321,11 @@ class Scalars:
             case Const():
                 self._done(node, KConst(node.type, 1, node.value), 0, 1)
             case Value():
-                index, depth = self._vector_index(node.expr)
-                self._done(node, convert(index, node.type), depth, uses)
+                self._index_value(node, node.expr, uses)
             case Load():
                 self._load(node)
             case Cast(arg=Value() as arg):
-                index, depth = self._vector_index(arg.expr)
-                self._done(node, convert(index, node.type), depth, uses)
+                self._index_value(node, arg.expr, uses)
             case Cast():
                 arg_cell = self._arg(node.arg)
                 self._done(node, convert(arg_cell.expr, node.type), arg_cell.depth, uses)
@@ -342,6 +340,14 @@ class Scalars:
                 self._done(node, KLane(node.dtype, 1, cell.expr, node.lane), cell.depth, 1)
             case _:
                 raise TypeError(f"no value is known for {node}")
+
+    def _index_value(self, node: Scalar, expr: Expr, uses: int) -> None:
+        known = expr.as_int()
+        if known is not None and not _fits(known):
+            self._done(node, convert(KConst(I64, 1, known), node.dtype), 0, 1)
+            return
+        index, depth = self._vector_index(expr)
+        self._done(node, convert(index, node.dtype), depth, uses)
 
     def _op(self, node: Op, uses: int) -> None:
         if _is_index_comparison(node):
@@ -475,13 +481,22 @@ def _is_index_comparison(node: Scalar) -> bool:
         isinstance(node, Op)
         and node.fn in _COMPARISONS
         and node.fn in PREDICATES
-        and all(isinstance(a, Value) or _small_constant(a) for a in node.operands)
+        and all(_is_small(a) for a in node.operands)
         and any(isinstance(a, Value) for a in node.operands)
     )
 
 
-def _small_constant(node: Scalar) -> bool:
-    return isinstance(node, Const) and node.type == I64 and abs(node.value) < 1 << 31
+def _is_small(node: Scalar) -> bool:
+    """Whether it is an index expression, or a literal that may be compared with one in i32."""
+    if isinstance(node, Value):
+        known = node.expr.as_int()
+        return known is None or _fits(known)
+    return isinstance(node, Const) and node.type == I64 and _fits(int(node.value))
+
+
+def _fits(value: int) -> bool:
+    low, high = I32.int_range
+    return low <= value <= high
 
 
 def _index_of(node: Scalar) -> Expr:

@@ -111,6 +111,15 @@ def test_where_skips_stores():
     check(LoopFunc("f", (x,), (z,), stages), {"n": 9})
 
 
+def test_literals_beyond_i32():
+    z = buf("z", I64, N)
+    big = 1 << 40
+    check(single("f", [], z, lambda i: Value(as_expr(i)) + Value(as_expr(big))), {"n": 5})
+    y = buf("y", BOOL, N)
+    body = lambda i: op("lt", Value(as_expr(i)), Value(as_expr(big)))  # noqa: E731
+    check(single("f", [], y, body), {"n": 5})
+
+
 def test_scalar_output():
     x, z = buf("x", F32), buf("z", F32)
     check(single("f", [x], z, lambda: x[()] * 2.0), {})
