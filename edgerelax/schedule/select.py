@@ -9,9 +9,10 @@ from typing import Any
 
 from edgerelax.ir.diagnostics import UnsupportedError
 from edgerelax.ir.kernel import Kernel
-from edgerelax.ir.loop import LoopFunc, outputs_of
+from edgerelax.ir.loop import LoopFunc, Stage, Template, outputs_of
 from edgerelax.ir.plan import Schedule, Version
 from edgerelax.ir.scalar import Buffer
+from edgerelax.schedule.contraction import Contraction, contraction
 from edgerelax.schedule.specialise import single_row_symbols, specialise
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.column_reduce import COLUMN_REDUCE
@@ -90,13 +91,22 @@ def _kept(func: LoopFunc, start: int, stop: int) -> frozenset[str]:
 
 
 def _end_of_chain(func: LoopFunc, start: int, target: Target) -> int:
-    """The end of the longest run from `start` that one row kernel can do."""
-    for stop in range(len(func.stages), start + 1, -1):
+    """The end of the longest run from `start` that one row kernel can do, products left out."""
+    last = start
+    while last < len(func.stages) and not _is_product(func.stages[last]):
+        last += 1
+    for stop in range(last, start + 1, -1):
         unit = Unit(func.name, func.stages[start:stop], _kept(func, start, stop), func.weights)
         fits = _buffers(unit) <= target.storage_buffers
         if fits and not isinstance(ROW_REDUCE.match(unit, target), Reject):
             return stop
     return start + 1
+
+
+def _is_product(stage: Stage | Template) -> bool:
+    """Whether it is a contraction whose rows share columns, which tiles do better than rows."""
+    found = contraction(stage) if isinstance(stage, Stage) else None
+    return isinstance(found, Contraction) and bool(found.rows)
 
 
 def _buffers(unit: Unit) -> int:

@@ -100,6 +100,17 @@ def test_a_read_across_rows_is_no_chain():
     check(func, {"n": 6})
 
 
+def test_a_product_is_not_drowned_in_a_chain():
+    a, b, t, y = (buf(c, F32, 64, 64) for c in "abty")
+    i, j, k = axis("i", 64), axis("j", 64), axis("k", 64)
+    stages = (
+        Stage(t, (i, j), a[i, k] * b[k, j], (k,), "sum"),
+        Stage(y, (i, j), t[i, j] * t[i, 63 - j.expr]),
+    )
+    for target in TARGETS.values():
+        assert len(schedule(LoopFunc("f", (a, b), (y,), stages), target).strategies) == 2
+
+
 def test_more_buffers_than_a_kernel_may_bind_are_split():
     xs = tuple(buf(f"x{k}", F32, N, 4) for k in range(9))
     s, y = buf("s", F32, N), buf("y", F32, N, 4)
