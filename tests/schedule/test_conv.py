@@ -51,18 +51,16 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_symbolic_images(case):
-    for n, h, w in ((1, 7, 9), (2, 12, 21), (1, 9, 5)):
-        if h < (CASES[case]["kh"] - 1) * CASES[case].get("dilation", 1) + 1 - 4:
-            continue
+    for n, h, w in ((1, 7, 9), (2, 9, 14)):
         check(conv(N, 4, H, W, **CASES[case]), {"n": n, "h": h, "w": w}, tolerance=1e-4)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_constant_images(case):
-    check(conv(1, 4, 8, 16, **CASES[case]), {}, tolerance=1e-4)
+    check(conv(1, 4, 6, 12, **CASES[case]), {}, tolerance=1e-4)
 
 
-@pytest.mark.parametrize("w", (1, 2, 3, 4, 8, 9))
+@pytest.mark.parametrize("w", (1, 2, 5, 8))
 def test_narrow_images(w):
     check(conv(1, 2, 3, W, 5, 3, 3, pad=1), {"w": w}, tolerance=1e-4)
 
@@ -101,7 +99,7 @@ TRANSPOSED = [(2, 2, 0, 0), (3, 2, 1, 1), (4, 2, 1, 0), (3, 2, 0, 0), (3, 1, 1, 
 
 @pytest.mark.parametrize(("k", "stride", "pad", "extra"), TRANSPOSED)
 def test_transposed(k, stride, pad, extra):
-    for h, w in ((1, 1), (3, 7), (4, 12)):
+    for h, w in ((1, 1), (3, 9)):
         func = conv_transpose(H, W, k, stride=stride, pad=pad, extra=extra)
         check(func, {"h": h, "w": w}, tolerance=1e-4)
     check(conv_transpose(4, 9, k, stride=stride, pad=pad, extra=extra), {}, tolerance=1e-4)
