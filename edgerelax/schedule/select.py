@@ -13,6 +13,7 @@ from edgerelax.ir.loop import LoopFunc, Stage, Template, outputs_of
 from edgerelax.ir.plan import Schedule, Version
 from edgerelax.ir.scalar import Buffer
 from edgerelax.schedule.contraction import Contraction, contraction
+from edgerelax.schedule.empty import without_empty
 from edgerelax.schedule.specialise import single_row_symbols, specialise
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.column_reduce import COLUMN_REDUCE
@@ -54,7 +55,7 @@ def schedule(func: LoopFunc, target: Target) -> Schedule:
 
 
 def _schedule(func: LoopFunc, target: Target) -> tuple[Version, tuple[str, ...], tuple[str, ...]]:
-    prepared = widen_subword_outputs(func) if target.is_gpu else func
+    prepared = prepare(func, target)
     outer = {b.name for b in (*func.inputs, *func.outputs)}
     temps: dict[str, Buffer] = {b.name: b for b in prepared.temps}
     chosen: list[str] = []
@@ -70,6 +71,12 @@ def _schedule(func: LoopFunc, target: Target) -> tuple[Version, tuple[str, ...],
     used = {p.buffer.name for k in kernels for p in k.buffers}
     kept = tuple(b for n, b in temps.items() if n in used and n not in outer)
     return Version(tuple(kernels), kept), tuple(chosen), tuple(reasons)
+
+
+def prepare(func: LoopFunc, target: Target) -> LoopFunc:
+    """The function as the strategies want it."""
+    func = without_empty(func)
+    return widen_subword_outputs(func) if target.is_gpu else func
 
 
 def partition(func: LoopFunc, target: Target) -> Iterator[Unit]:

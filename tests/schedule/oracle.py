@@ -11,9 +11,8 @@ from edgerelax.ir.loop import LoopFunc, Stage, grid
 from edgerelax.ir.loop_interp import run_loop
 from edgerelax.ir.plan import Schedule, Version
 from edgerelax.ir.scalar import Buffer
-from edgerelax.schedule.select import candidates, partition, schedule
+from edgerelax.schedule.select import candidates, partition, prepare, schedule
 from edgerelax.schedule.target import TARGETS, WEBGPU_SOFTWARE, Target
-from edgerelax.schedule.widen import widen_subword_outputs
 from edgerelax.sym import Symbol
 
 ALL_TARGETS = tuple(TARGETS.values())
@@ -106,13 +105,13 @@ def check(
 
 def every_choice(func: LoopFunc, target: Target) -> list[Version]:
     """Versions that together take every strategy and config of every unit."""
-    prepared = widen_subword_outputs(func) if target.is_gpu else func
+    prepared = prepare(func, target)
     units = [
         [c for c in candidates(unit, target) if not isinstance(c, str)]
         for unit in partition(prepared, target)
     ]
     versions = []
-    for k in range(max(map(len, units))):
+    for k in range(max(map(len, units), default=0)):
         emitted = []
         for found in units:
             strategy, match, config, _ = found[min(k, len(found) - 1)]
