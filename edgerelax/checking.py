@@ -63,8 +63,10 @@ def sample_sizes(manifest: Manifest, count: int, seed: int = 0) -> Iterator[Size
         for name, info in manifest.symbols.items():
             step = info.multiple_of
             least = -(-max(info.lo, 1) // step)
-            most = max(least, min(info.hi or 64 * step, 64 * step) // step)
-            pick = least if k == 0 else int(rng.integers(least, min(most, least + 40) + 1))
+            most = least + 40
+            if info.hi is not None:
+                least, most = min(least, info.hi // step), min(most, info.hi // step)
+            pick = least if k == 0 else int(rng.integers(least, most + 1))
             sizes[name] = pick * step
         yield sizes
 
@@ -121,10 +123,18 @@ def run_reference(
             hint="pip install 'edgerelax[verify]', or --reference numpy",
         ) from error
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    names = [o.name for o in session.get_outputs()]
-    return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+    options.log_severity_level = 4
+    providers = ["CPUExecutionProvider"]
+    try:
+        session = onnxruntime.InferenceSession(str(model), options, providers=providers)
+        names = [o.name for o in session.get_outputs()]
+        return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+    except Exception as error:  # its exceptions have no base of their own
+        raise InputError(
+            f"onnxruntime cannot run {model.name}",
+            node=str(error),
+            hint="compare with numpy instead: --reference numpy",
+        ) from error
 
 
 def bounds_of(manifest: Manifest) -> dict[str, DimSpec]:

@@ -1,12 +1,7 @@
-"""Reading command-line arguments: dims, inputs."""
+"""Reading command-line arguments: dims."""
 
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Sequence
 
 from edgerelax.frontends.onnx.symbols import DimSpec
 from edgerelax.ir.diagnostics import InputError
@@ -24,6 +19,8 @@ def parse_dims(texts: Sequence[str]) -> dict[str, DimSpec]:
                 f"--dim {text}: not understood",
                 hint="write NAME=4, NAME=1..8, NAME=1.. or NAME=32..960:32",
             )
+        if match["name"] in out:
+            raise InputError(f"--dim {text}: '{match['name']}' was given before")
         lo = int(match["lo"])
         if match["range"] is None and match["multiple"] is None:
             out[match["name"]] = lo
@@ -31,34 +28,3 @@ def parse_dims(texts: Sequence[str]) -> dict[str, DimSpec]:
             hi = int(match["hi"]) if match["hi"] else None
             out[match["name"]] = (lo, hi, int(match["multiple"] or 1))
     return out
-
-
-def read_inputs(texts: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-    """`name=file.npy`, or `file.npz` with one array for each input."""
-    out: dict[str, npt.NDArray[Any]] = {}
-    for text in texts:
-        name, sep, file = text.partition("=")
-        path = Path(file if sep else text)
-        if not path.is_file():
-            raise InputError(
-                f"--input {text}: {path} is no file", hint="write NAME=FILE.npy or FILE.npz"
-            )
-        loaded = _load(path)
-        if isinstance(loaded, Mapping):
-            out.update(loaded)
-        elif sep:
-            out[name] = loaded
-        else:
-            raise InputError(f"--input {text}: which input is it?", hint="write NAME=FILE.npy")
-    return out
-
-
-def _load(path: Path) -> npt.NDArray[Any] | dict[str, npt.NDArray[Any]]:
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"{path}: not a numpy file: {error}") from error
-    if isinstance(loaded, np.ndarray):
-        return loaded
-    with loaded:
-        return {name: loaded[name] for name in loaded.files}

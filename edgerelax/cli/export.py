@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from edgerelax.api import Executable, compile
 from edgerelax.cli.arguments import parse_dims
+from edgerelax.ir.diagnostics import InputError
 
 
 def export(
@@ -27,8 +29,10 @@ def export(
     as_json: Annotated[bool, typer.Option("--json", help="Print a report for programs.")] = False,
 ) -> None:
     """Compile a model once, for all sizes that its symbolic dimensions allow."""
-    console = Console(stderr=True, highlight=False)
-    with console.status(f"compiling {model.name}"):
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if output.exists() and not output.is_dir():
+        raise InputError(f"-o {output}: a file; an artifact is a folder")
+    with console.status(f"compiling {escape(model.name)}"):
         compiled = compile(
             model,
             target=target,
@@ -63,9 +67,8 @@ def _print(console: Console, compiled: Executable, output: Path) -> None:
     manifest = compiled.artifact.manifest
     weights = sum(w.bytes for w in manifest.weights)
     rest = sum(f.bytes for n, f in manifest.files.items() if not n.startswith("weights-"))
-    console.print(
-        f"[bold]{output}[/bold]: {weights / 1e6:.1f} MB of weights, {rest / 1e3:.0f} KB else"
-    )
+    console.print(f"[bold]{escape(str(output))}[/bold]:", end=" ")
+    console.print(f"{weights / 1e6:.1f} MB of weights, {rest / 1e3:.0f} KB else")
     for program in manifest.programs:
         memory = program.memory
         launches = compiled.report.launches[program.device]

@@ -1,16 +1,19 @@
 """`edgerelax inspect`: what an artifact holds and needs."""
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
 
 from edgerelax.artifact.manifest import Manifest, TensorInfo
 from edgerelax.artifact.store import Artifact
+from edgerelax.cli.columns import columns
 from edgerelax.codegen.disassemble import disassemble
+from edgerelax.ir.diagnostics import InputError
 
 
 def inspect(
@@ -33,16 +36,29 @@ def inspect(
 
 
 def _print_kernel(opened: Artifact, name: str) -> None:
-    for program in opened.manifest.programs:
-        for kernel in program.gpu_kernels:
-            if kernel.name == name and program.kernels is not None:
-                print(opened.read(program.kernels)[kernel.start : kernel.end].decode())
+    found = [
+        opened.read(program.kernels)[kernel.start : kernel.end].decode()
+        for program in opened.manifest.programs
+        for kernel in program.gpu_kernels
+        if kernel.name == name and program.kernels is not None
+    ]
+    if not found:
+        raise InputError(f"no GPU kernel {name!r}", hint=_near(name, opened.manifest))
+    for text in dict.fromkeys(found):
+        print(text)
+
+
+def _near(name: str, manifest: Manifest) -> str:
+    """Kernels of names that hold this one or are spelled like it; else all."""
+    known = sorted({k.name for p in manifest.programs for k in p.gpu_kernels})
+    near = [k for k in known if name in k] or get_close_matches(name, known, 5, 0.5)
+    return f"near: {', '.join(near[:9])}" if near else f"it has {', '.join(known) or 'none'}"
 
 
 def _print(manifest: Manifest) -> None:
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     source = manifest.source
-    console.print(f"made by {manifest.producer} from {source.file or source.kind}")
+    console.print(f"made by {manifest.producer} from {escape(source.file) or source.kind}")
     for name, symbol in manifest.symbols.items():
         upper = "" if symbol.hi is None else str(symbol.hi)
         multiple = f", a multiple of {symbol.multiple_of}" if symbol.multiple_of > 1 else ""
@@ -63,10 +79,10 @@ def _print(manifest: Manifest) -> None:
                 f" lower bound {memory.lower_bound}"
             )
         if program.gpu_kernels:
-            table = Table("kernel", "buffers", "scalars", box=None)
+            rows = [["  kernel", "buffers", "scalars"]]
             for kernel in program.gpu_kernels:
-                table.add_row(kernel.name, " ".join(kernel.buffers), str(kernel.scalars))
-            console.print(table)
+                rows.append([f"  {kernel.name}", " ".join(kernel.buffers), str(kernel.scalars)])
+            print(columns(rows))
     total = sum(w.bytes for w in manifest.weights)
     console.print(
         f"{len(manifest.weights)} weights, {total} bytes; {len(manifest.cpu_kernels)} CPU kernels"

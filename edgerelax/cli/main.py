@@ -1,6 +1,7 @@
 """Entry point of `edgerelax`: the commands, and one place where errors become messages."""
 
 import sys
+from typing import NoReturn
 
 import typer
 from rich.console import Console
@@ -31,13 +32,30 @@ def version() -> None:
 
 
 def main() -> None:
-    """Run the command line; a user's error is a message and exit code 1, never a traceback."""
+    """Run the command line.
+
+    A user's error, or the system's, is a message and exit code 1, never a traceback.
+    """
     try:
         app()
     except EdgeRelaxError as error:
-        Console(stderr=True, highlight=False).print(f"[red]error[/red] ({error.code}):", end=" ")
-        print(error, file=sys.stderr)
-        sys.exit(1)
+        _fail(error.code, str(error))
+    except OSError as error:
+        _fail("file", _told(error))
+
+
+def _fail(code: str, message: str) -> NoReturn:
+    Console(stderr=True, highlight=False).print(f"[red]error[/red] ({code}):", end=" ")
+    print(message, file=sys.stderr)
+    sys.exit(1)
+
+
+def _told(error: OSError) -> str:
+    """Which file, and what the system says of it."""
+    files = [str(f) for f in (error.filename, error.filename2) if f is not None]
+    return ": ".join(
+        [" to ".join(files), error.strerror] if files and error.strerror else [str(error)]
+    )
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from edgerelax.api import load
-from edgerelax.cli.arguments import read_inputs
+from edgerelax.cli.arrays import declared, read_inputs, write_npz
 
 
 def run(
@@ -28,6 +28,8 @@ def run(
     """Run a compiled model here."""
     with load(artifact, device) as session:
         inputs = read_inputs(given or [])
+        if function in session.functions:
+            inputs = declared(inputs, session.functions[function].inputs)
         times: list[float] = []
         for _ in range(repeat):
             start = time.perf_counter()
@@ -36,7 +38,7 @@ def run(
         where = session.device_name
     milliseconds = float(np.median(times)) * 1e3
     if output is not None:
-        np.savez(output, allow_pickle=False, **outputs)
+        write_npz(output, outputs)
     if as_json:
         shapes = {n: {"dtype": str(a.dtype), "shape": a.shape} for n, a in outputs.items()}
         print(json.dumps({"device": where, "milliseconds": milliseconds, "outputs": shapes}))

@@ -1,15 +1,16 @@
 """`edgerelax verify`: a compiled model against onnxruntime, or numpy, over a range of sizes."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from edgerelax.artifact.store import Artifact
 from edgerelax.checking import Comparison, compare, first_difference, sample_sizes
+from edgerelax.cli.columns import columns
+from edgerelax.frontends.onnx.reading import read_model
 
 
 def verify(
@@ -19,12 +20,13 @@ def verify(
     reference: Annotated[str, typer.Option(help="onnxruntime or numpy.")] = "onnxruntime",
     samples: Annotated[int, typer.Option(min=1, help="How many combinations of sizes.")] = 4,
     tolerance: Annotated[
-        float, typer.Option(help="Allowed difference, of the output's scale.")
+        float, typer.Option(min=0, help="Allowed difference, of the output's scale.")
     ] = 1e-3,
-    seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random inputs.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print for programs.")] = False,
 ) -> None:
     """Compare outputs; where they differ, name the first operator that does."""
+    read_model(model)  # says what is wrong with the file, in words of ours
     opened = Artifact.open(artifact)
     rows: list[Comparison] = []
     for sizes in sample_sizes(opened.manifest, samples, seed):
@@ -37,14 +39,14 @@ def verify(
     if not bad:
         return
     culprit = first_difference(model, opened.manifest, device, bad[0].sizes, tolerance, seed)
-    Console(stderr=True, highlight=False).print(culprit, markup=False)
+    print(culprit, file=sys.stderr)
     raise typer.Exit(1)
 
 
 def _print(rows: list[Comparison], tolerance: float) -> None:
-    table = Table("sizes", "output", "shape", "difference", box=None)
+    lines = [["sizes", "output", "shape", "difference"]]
     for row in rows:
         mark = "" if row.difference <= tolerance else "  too large"
         sizes = ", ".join(f"{k}={v}" for k, v in row.sizes.items())
-        table.add_row(sizes, row.output, str(list(row.shape)), f"{row.difference:.2e}{mark}")
-    Console(highlight=False).print(table)
+        lines.append([sizes, row.output, str(list(row.shape)), f"{row.difference:.2e}{mark}"])
+    print(columns(lines))

@@ -18,6 +18,7 @@ from edgerelax.sym import parse as parse_expr
 DimSpec = int | tuple[int, int | None] | tuple[int, int | None, int]
 """A size; or its least and greatest (None: no limit) and, if wanted, what it is a multiple of."""
 
+LARGEST = 2**63 - 1  # what the VM's integers hold
 ANONYMOUS = frozenset(("", "?", "None", "none", "-1"))
 _NAME = re.compile(r"[^\W\d]\w*")
 
@@ -81,15 +82,20 @@ class Dimensions:
 
 def _checked(name: str, spec: DimSpec) -> int | tuple[int, int | None, int]:
     """A dim's specification in one form. Raises InputError for one that no size satisfies."""
-    if isinstance(spec, int) and not isinstance(spec, bool):
-        if spec >= 0:
+    if isinstance(spec, int):
+        if _are_sizes(spec) and spec <= LARGEST:
             return spec
     elif isinstance(spec, tuple) and len(spec) in (2, 3):
-        lo, hi, *rest = spec
-        multiple = rest[0] if rest else 1
-        if lo >= 0 and (hi is None or lo <= hi) and multiple is not None and multiple >= 1:
-            return lo, hi, multiple
+        lo, hi, multiple = spec if len(spec) == 3 else (*spec, 1)
+        if _are_sizes(lo, multiple, *(() if hi is None else (hi,))) and multiple >= 1:
+            top = LARGEST if hi is None else min(hi, LARGEST)
+            if -(-lo // multiple) * multiple <= top:
+                return lo, None if hi is None else top, multiple
     raise InputError(
         f"dim {name}: {spec!r} is no size",
         hint="give a number, or (least, greatest or None), or (least, greatest, multiple of)",
     )
+
+
+def _are_sizes(*numbers: object) -> bool:
+    return all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers)
