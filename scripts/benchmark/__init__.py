@@ -1,0 +1,1 @@
+"""Side-by-side measurements of edgerelax and ONNX Runtime; `scripts/bench` runs them."""

@@ -1,0 +1,159 @@
+"""The command line of scripts/bench."""
+
+import argparse
+import contextlib
+import json
+import shutil
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from edgerelax.pipeline import OPTIONAL
+from scripts.benchmark import ablation, contest, machine, page_of_docs, pages, tables
+from scripts.benchmark.cases import Subject, subject
+from scripts.benchmark.roofline import roofline
+from scripts.benchmark.rounds import Effort
+from tests.browser.harness import ROOT
+from tests.e2e.models import REAL
+
+SITE = ROOT / "dist" / "bench"
+DOCS = ROOT / "docs" / "bench.md"
+QUICK = Effort(starts=1, rounds=3, seconds=5.0)
+
+
+def arguments() -> argparse.Namespace:
+    """What to measure, and how long."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench",
+        description="Measures edgerelax and ONNX Runtime side by side, sample by sample in turn.",
+    )
+    parser.add_argument("--models", nargs="+", choices=REAL, default=list(REAL), metavar="MODEL")
+    parser.add_argument("--hosts", nargs="+", choices=contest.HOSTS, default=list(contest.HOSTS))
+    parser.add_argument("--rounds", type=int, default=9, help="warm rounds at most (9)")
+    parser.add_argument("--starts", type=int, default=3, help="fresh starts (3)")
+    parser.add_argument("--minutes", type=float, default=12.0, help="for all contests (12)")
+    parser.add_argument("--quick", action="store_true", help="one start, three rounds")
+    parser.add_argument(
+        "--ablation",
+        nargs="*",
+        choices=sorted(OPTIONAL),
+        metavar="PART",
+        help=f"also without parts of the compiler ({', '.join(ablation.PARTS)})",
+    )
+    parser.add_argument("--roofline", action="store_true", help="time and bound of each kernel")
+    parser.add_argument("--json", type=Path, default=SITE / "bench.json", metavar="FILE")
+    parser.add_argument("--docs", action="store_true", help="write docs/bench.md")
+    parser.add_argument(
+        "--from", dest="source", type=Path, metavar="FILE", help="measure nothing, read this JSON"
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure, print, write; 1 where our outputs are wrong or missing."""
+    options = arguments()
+    console = Console(highlight=False, width=150)
+    result = json.loads(options.source.read_text()) if options.source else measure(options, console)
+    if not options.source:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+        console.print(f"all figures: {options.json}")
+    console.print(tables.summary(result))
+    if options.docs:
+        DOCS.write_text(page_of_docs.page(result))
+    return 0 if all_right(result, console) else 1
+
+
+def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """Everything that the options ask for, as plain data."""
+    shutil.rmtree(SITE, ignore_errors=True)
+    (SITE / "cases").mkdir(parents=True)
+    in_pages = any(host in contest.IN_PAGES for host in options.hosts)
+    with contextlib.ExitStack() as stack:
+        browser = stack.enter_context(pages.browser(SITE)) if in_pages else None
+        stand = contest.Stand(browser)
+        result: dict[str, Any] = {
+            "machine": machine.describe(browser),
+            "options": told(options),
+            "hosts": contest.HOSTS,
+            "models": {},
+            "ablation": {},
+            "roofline": {},
+        }
+        plan = Plan(options)
+        for name in options.models:
+            model = subject(name, SITE / "cases")
+            result["models"][name] = about(model)
+            for host in options.hosts:
+                console.print(measure_on(host, model, stand, plan, result))
+    return result
+
+
+class Plan:
+    """Shares the time that is left among the races that are left."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.parts = tuple(options.ablation or ablation.PARTS)
+        races = 1 if options.ablation is None else 2
+        self.left = len(options.models) * len(options.hosts) * races
+        self.end = time.monotonic() + options.minutes * 60
+
+    def next(self) -> Effort:
+        """The effort for the next race; of its time fresh starts take about half."""
+        if self.options.quick:
+            return QUICK
+        share = max(0.0, self.end - time.monotonic()) / max(self.left, 1)
+        self.left -= 1
+        return Effort(self.options.starts, self.options.rounds, share / 2)
+
+
+def measure_on(
+    host: str, model: Subject, stand: contest.Stand, plan: Plan, result: dict[str, Any]
+) -> str:
+    """All that is wanted of a model on a host; gives a line about it."""
+    found = contest.contest(stand, model, host, plan.next())
+    result["models"][model.name]["hosts"][host] = found
+    if plan.options.ablation is not None:
+        effort = replace(plan.next(), starts=1)
+        variants = ablation.ablate(stand, model, host, plan.parts, effort)
+        result["ablation"].setdefault(model.name, {})[host] = variants
+    if plan.options.roofline:
+        result["roofline"].setdefault(model.name, {})[host] = roofline(stand, model, host)
+    return tables.line(model.name, host, found)
+
+
+def about(model: Subject) -> dict[str, Any]:
+    """What does not depend on the host."""
+    return {
+        "cases": model.shapes,
+        "warm_case": model.shapes[model.warm],
+        "export_seconds": model.artifact().seconds,
+        "hosts": {},
+    }
+
+
+def told(options: argparse.Namespace) -> dict[str, Any]:
+    """The options as plain data."""
+    return {k: str(v) if isinstance(v, Path) else v for k, v in vars(options).items()}
+
+
+def all_right(result: dict[str, Any], console: Console) -> bool:
+    """Whether every output of ours equals the reference; prints what does not."""
+    wrong = [
+        f"{name} on {host}: {why}"
+        for name, model in result["models"].items()
+        for host, found in model["hosts"].items()
+        for why in contest.failures(found)
+    ]
+    for text in wrong:
+        console.print(f"[red]wrong[/red] {text}")
+    return not wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""The contests: which contenders meet on which host, and what is kept of them as plain data."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scripts.benchmark.cases import Artifact, Subject, graph_bytes
+from scripts.benchmark.pages import PageContender
+from scripts.benchmark.processes import ProcessContender
+from scripts.benchmark.rounds import Contender, Effort, Race, Record
+from scripts.benchmark.sizes import activations, sizes_of
+from scripts.benchmark.statistics import median, paired_ratio, spread
+from tests.browser.harness import Browser
+from tests.e2e.models import TOLERANCE
+
+OURS = "edgerelax"
+THREADS = os.cpu_count() or 1
+HOSTS = {
+    "webgpu": "WebGPU in Chromium, against onnxruntime-web's WebGPU provider",
+    "wasm": "WebAssembly in Chromium on one thread, against onnxruntime-web's WASM provider",
+    "wgpu": f"wgpu natively, against onnxruntime's CPU provider on 1 and {THREADS} threads",
+    "cpu": f"CPU natively on one thread, against onnxruntime on 1 and {THREADS} threads",
+}
+IN_PAGES = ("webgpu", "wasm")
+Data = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Where contests take place."""
+
+    browser: Browser | None
+
+    def ours(self, subject: Subject, host: str, artifact: Artifact, name: str = OURS) -> Contender:
+        """Our contender with an artifact on a host."""
+        if host not in IN_PAGES:
+            folder, cases = str(artifact.folder), str(subject.cases)
+            return ProcessContender(name, "edgerelax", folder, cases, device=host)
+        assert self.browser is not None
+        url = self.browser.publish(artifact.folder, artifact.folder.name)
+        return PageContender(name, self.browser, "edgerelax", host, url, self._cases(subject))
+
+    def rivals(self, subject: Subject, host: str) -> list[Contender]:
+        """ONNX Runtime on the same host; natively on one thread and on all."""
+        if host not in IN_PAGES:
+            model, cases = str(subject.model), str(subject.cases)
+            return [
+                ProcessContender(f"onnxruntime-{n}", "onnxruntime", model, cases, threads=n)
+                for n in sorted({1, THREADS})
+            ]
+        assert self.browser is not None
+        url = self.browser.publish(subject.model, f"{subject.name}.onnx")
+        library = "onnxruntime"
+        cases = self._cases(subject)
+        return [PageContender("onnxruntime-web", self.browser, library, host, url, cases)]
+
+    def _cases(self, subject: Subject) -> str:
+        return f"/cases/{subject.cases.name}"
+
+
+def contest(stand: Stand, subject: Subject, host: str, effort: Effort) -> Data:
+    """Our library against its rivals with one model on one host."""
+    artifact = subject.artifact()
+    race = Race(
+        [stand.ours(subject, host, artifact), *stand.rivals(subject, host)],
+        effort,
+    )
+    records = race.run(len(subject.inputs), subject.warm)
+    for name, record in records.items():
+        if name == OURS:
+            record.facts["activations"] = planned(subject, host)
+        if "download" in record.facts and name != OURS:
+            record.facts["download"]["graph_bytes"] = graph_bytes(subject.model)
+    return told(records, subject)
+
+
+def device_of(host: str) -> str:
+    """The main device of the programs that run there."""
+    return "gpu" if host in ("webgpu", "wgpu") else "cpu"
+
+
+def planned(subject: Subject, host: str, *without: str) -> int | None:
+    """Bytes of activations at the warm case, as the memory plan has them for the host's device."""
+    manifest = subject.artifact(*without).manifest
+    sizes = sizes_of(manifest, subject.inputs[subject.warm])
+    program = next(p for p in manifest.programs if p.device == device_of(host))
+    return activations(program, sizes)
+
+
+def told(records: Mapping[str, Record], subject: Subject) -> Data:
+    """Records as plain data; ratios are ours over theirs, paired by round."""
+    first = records[next(iter(records))]
+    return {
+        name: describe(record, subject)
+        | {
+            "warm_ratio": paired_ratio(
+                [s.milliseconds for s in first.warm], [s.milliseconds for s in record.warm]
+            ),
+            "first_ratio": paired_ratio(first.first, record.first),
+        }
+        for name, record in records.items()
+    }
+
+
+def describe(record: Record, subject: Subject) -> Data:
+    """One contender's figures; times in milliseconds."""
+    warm = [s.milliseconds for s in record.warm]
+    launches = median([s.launches for s in record.warm if s.launches is not None])
+    script = median(
+        [s.script_milliseconds for s in record.warm if s.script_milliseconds is not None]
+    )
+    return {
+        "failure": record.failure,
+        "gap": record.gap if record.gap < float("inf") else None,
+        "equal": record.gap <= TOLERANCE and record.failure is None,
+        "first_ms": record.first,
+        "warm_ms": warm,
+        "warm_median_ms": median(warm),
+        "warm_spread": spread(warm),
+        "first_median_ms": median(record.first),
+        "new_shapes": _new_shapes(record, subject),
+        "launches": launches,
+        "script_us_per_launch": script * 1e3 / launches if script and launches else None,
+        **record.facts,
+    }
+
+
+def _new_shapes(record: Record, subject: Subject) -> list[Data]:
+    out = []
+    for case, (first, later) in record.new_shapes.items():
+        usual = median(later)
+        ratio = first / usual if usual else None
+        shape = subject.shapes[case]
+        out.append({"shapes": shape, "first_ms": first, "warm_ms": usual, "ratio": ratio})
+    return out
+
+
+def failures(data: Mapping[str, Data]) -> Sequence[str]:
+    """Why our side of a contest is not right; nothing where it is."""
+    ours = data[OURS]
+    if ours["failure"] is not None:
+        return (str(ours["failure"]),)
+    gap = "other shapes, NaNs or infinities" if ours["gap"] is None else f"{ours['gap']:.1e}"
+    return () if ours["equal"] else (f"outputs differ from onnxruntime's: {gap}",)

@@ -1,0 +1,240 @@
+"""docs/bench.md, from the figures that a run left as JSON."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scripts.benchmark.statistics import geometric_mean
+from scripts.benchmark.tables import milliseconds, percent, ratio
+
+Data = Mapping[str, Any]
+MOST_KERNELS = 12
+
+HEAD = (Path(__file__).parent / "introduction.md").read_text()
+
+
+def page(result: Data) -> str:
+    """The whole page as Markdown."""
+    parts = [HEAD, *_machine(result["machine"]), *_targets(result)]
+    for host, title in _hosts(result):
+        parts += [f"## {title}", _times(result, host), _footprint(result, host)]
+    parts += _ablations(result.get("ablation") or {})
+    parts += _rooflines(result.get("roofline") or {})
+    return "\n\n".join(p.strip("\n") for p in parts if p) + "\n"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def size(count: float | None) -> str:
+    """Bytes in kB or MB."""
+    if count is None:
+        return "?"
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
+
+
+def _machine(machine: Data) -> Iterator[str]:
+    versions = [f"{name} {found}" for name, found in machine["versions"].items() if found]
+    yield "## Machine"
+    yield table(
+        ("", ""),
+        (
+            ("date", machine["date"]),
+            ("processor", f"{machine['processor']}, {machine['cores']} cores"),
+            ("system", machine["system"]),
+            ("load before the run", str(machine["load"])),
+            ("WebGPU adapter", machine["webgpu_adapter"] or "not used"),
+            ("wgpu adapter", machine["wgpu_adapter"] or "none"),
+            ("versions", ", ".join(versions)),
+        ),
+    )
+    adapters = f"{machine['webgpu_adapter']} {machine['wgpu_adapter']}".lower()
+    if any(name in adapters for name in ("swiftshader", "llvmpipe")):
+        yield "A software adapter played the GPU: its times say nothing about real GPUs."
+
+
+def _hosts(result: Data) -> Iterator[tuple[str, str]]:
+    found = dict.fromkeys(h for m in result["models"].values() for h in m["hosts"])
+    for host in found:
+        yield host, result["hosts"].get(host, host)
+
+
+def _pairs(result: Data, host: str) -> Iterator[tuple[str, Data, str, Data]]:
+    """Model, our figures, a rival's name and figures."""
+    for model, data in result["models"].items():
+        if host in data["hosts"]:
+            ours, *rivals = data["hosts"][host].items()
+            for name, theirs in rivals:
+                yield model, ours[1], name, theirs
+
+
+def _targets(result: Data) -> Iterator[str]:
+    """Geometric means over the models against the goals of the project."""
+    rows = []
+    goals = {"webgpu": 0.33, "wasm": 0.7}
+    for host, title in _hosts(result):
+        rivals = dict.fromkeys(rival for _, _, rival, _ in _pairs(result, host))
+        for rival in rivals:
+            pairs = [(o, t) for _, o, name, t in _pairs(result, host) if name == rival]
+            warm = [t["warm_ratio"] for _, t in pairs]
+            known = [w for w in warm if w is not None]
+            news = [n["ratio"] for o, _ in pairs for n in o["new_shapes"]]
+            goal = f"{goals[host]} / 0.3" if host in goals else "-"
+            rows.append(
+                (
+                    title.split(",")[0],
+                    rival,
+                    ratio(geometric_mean(warm)),
+                    ratio(max(known, default=None)),
+                    ratio(geometric_mean(t["first_ratio"] for _, t in pairs)),
+                    goal,
+                    ratio(geometric_mean(news)),
+                    f"{len(known)} of {len(pairs)}",
+                )
+            )
+    yield "## In short"
+    yield "Geometric means over the models; the goal for a call at a new shape is 1.2 usual calls."
+    head = ("host", "rival", "warm", "worst", "first", "goals", "new shape", "models compared")
+    yield table(head, rows)
+
+
+def _times(result: Data, host: str) -> str:
+    rows = []
+    for model, ours, rival, theirs in _pairs(result, host):
+        rows.append(
+            (
+                f"{model} ({result['models'][model]['warm_case']})",
+                rival,
+                _warm(ours),
+                _warm(theirs),
+                f"**{ratio(theirs['warm_ratio'])}**",
+                milliseconds(ours["first_median_ms"]),
+                milliseconds(theirs["first_median_ms"]),
+                f"**{ratio(theirs['first_ratio'])}**",
+                ratio(geometric_mean(n["ratio"] for n in ours["new_shapes"])),
+                ratio(geometric_mean(n["ratio"] for n in theirs["new_shapes"])),
+                _difference(ours),
+            )
+        )
+    head = ("model", "rival", "warm ms", "theirs", "ratio", "first ms", "theirs", "ratio",
+            "new shape", "theirs", "difference")  # fmt: skip
+    return table(head, rows)
+
+
+def _warm(data: Data) -> str:
+    if data["failure"] is not None:
+        return "failed: " + str(data["failure"]).replace("|", "/")[:80]
+    return f"{milliseconds(data['warm_median_ms'])} {percent(data['warm_spread'])}"
+
+
+def _difference(data: Data) -> str:
+    if data["failure"] is not None:
+        return "failed"
+    return f"{data['gap']:.0e}" if data["equal"] else "**wrong**"
+
+
+def _footprint(result: Data, host: str) -> str:
+    """What is fetched, what memory it takes, what is launched; natively memory and launches."""
+    rows = []
+    for model, data in result["models"].items():
+        for name, found in data["hosts"].get(host, {}).items():
+            rows.append((model, name, *_took(found)))
+    return table(("model", "library", *COLUMNS), rows)
+
+
+COLUMNS = ("fetched", "gzipped", "model without weights", "memory", "planned activations",
+           "launches", "JavaScript µs a launch")  # fmt: skip
+
+
+def _took(found: Data) -> list[str]:
+    download = found.get("download") or {}
+    memory = found.get("resident_growth_bytes")
+    if "wasm_bytes" in found:
+        memory = found["wasm_bytes"] + found["gpu_peak_bytes"]
+    graph = download.get("graph_bytes")
+    launches, script = found["launches"], found["script_us_per_launch"]
+    return [
+        size(download.get("bytes")),
+        size(download.get("gzip_bytes")),
+        "in the above" if download and graph is None else size(graph),
+        size(memory),
+        size(found.get("activations")),
+        "?" if not launches else f"{launches:.0f}",
+        "?" if script is None else f"{script:.1f}",
+    ]
+
+
+def _ablations(ablation: Data) -> Iterator[str]:
+    if not ablation:
+        return
+    yield "## Ablation"
+    yield (
+        "Our library against itself, a part of the compiler left out (`--without`): `fuse` is "
+        "fusion, `reuse` the reuse of memory, `capture` the replay of command lists. Times over "
+        "those of the whole compiler, in the same rounds."
+    )
+    rows = []
+    for model, hosts in ablation.items():
+        for host, variants in hosts.items():
+            for name, data in variants.items():
+                launches = data["launches"]
+                rows.append(
+                    (
+                        model,
+                        host,
+                        name,
+                        _warm(data),
+                        ratio(data["ratio"]),
+                        "?" if not launches else f"{launches:.0f}",
+                        size(data["activations"]),
+                        _difference(data),
+                    )
+                )
+    head = ("model", "host", "compiler", "warm ms", "over all", "launches", "activations",
+            "difference")  # fmt: skip
+    yield table(head, rows)
+
+
+def _rooflines(rooflines: Data) -> Iterator[str]:
+    if not rooflines:
+        return
+    yield "## Kernels"
+    yield (
+        "The slowest loop functions of each model. Bytes and operations are what any kernel for "
+        "them must move and do; the bound is the slower of both at the speeds that the target "
+        "record assumes, and reached is the share of it. On WebGPU each launch had a pass of its "
+        "own between timestamps, on WebAssembly each kernel ran inside a shim that reads the "
+        "clock. On the native hosts single kernels cannot be timed."
+    )
+    for model, hosts in rooflines.items():
+        for host, found in hosts.items():
+            yield f"### {model} on {host}"
+            if found["failure"] is not None:
+                yield f"Not measured: {found['failure']}"
+                continue
+            total = sum(row["ms"] for row in found["rows"]) or 1.0
+            yield table(
+                ("function", "strategy", "ms", "share", "launches", "bytes", "Mflop", "GFLOP/s",
+                 "bound", "reached"),
+                (_kernel(row, total) for row in found["rows"][:MOST_KERNELS]),
+            )  # fmt: skip
+
+
+def _kernel(row: Data, total: float) -> tuple[str, ...]:
+    flops = row["flops"]
+    speed = flops / row["ms"] / 1e6 if flops and row["ms"] else None
+    return (
+        row["name"],
+        row["strategy"] or "?",
+        f"{row['ms']:.3f}",
+        f"{row['ms'] / total:.0%}",
+        f"{row['launches']:.0f}",
+        size(row["bytes"]),
+        "?" if flops is None else f"{flops / 1e6:.2f}",
+        "?" if speed is None else f"{speed:.2f}",
+        row["bound"] or "?",
+        "?" if row["reached"] is None else f"{row['reached']:.0%}",
+    )

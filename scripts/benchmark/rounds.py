@@ -1,0 +1,148 @@
+"""Interleaved measuring: who competes, and in what order samples are taken."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+SAMPLE_SECONDS = 0.03  # of calls in one sample, so that a clock of 0.1 ms is fine enough
+MOST_CALLS = 100
+LEAST_ROUNDS = 3
+
+
+class ContenderError(Exception):
+    """A contender could not load or run the model; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Calls in a row at one size: the mean of their milliseconds; the largest difference."""
+
+    milliseconds: float
+    gap: float
+    launches: float | None = None
+    script_milliseconds: float | None = None
+
+
+class Contender(Protocol):
+    """A library with a model on a host, in a page or a process of its own."""
+
+    name: str
+
+    def start(self) -> Sample:
+        """Load and run the first case, nothing being warm. Raises ContenderError."""
+
+    def sample(self, case: int, calls: int) -> Sample:
+        """Run a case some times in a row. Raises ContenderError."""
+
+    def facts(self) -> dict[str, Any]:
+        """What it took so far: memory, files."""
+
+    def close(self) -> None:
+        """End the page or process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much to measure: fresh starts and warm rounds at most, seconds for either at most.
+
+    Whatever the time, there is one start and there are LEAST_ROUNDS rounds.
+    """
+
+    starts: int
+    rounds: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class Record:
+    """All samples of one contender. `failure` says why there are no more."""
+
+    first: list[float] = field(default_factory=list)
+    warm: list[Sample] = field(default_factory=list)
+    new_shapes: dict[int, tuple[float, list[float]]] = field(default_factory=dict)
+    gap: float = 0.0
+    facts: dict[str, Any] = field(default_factory=dict)
+    failure: str | None = None
+
+    def note(self, sample: Sample) -> float:
+        """Keep the difference, give the milliseconds."""
+        self.gap = max(self.gap, sample.gap)
+        return sample.milliseconds
+
+
+class Race:
+    """Measures contenders against each other: first runs, new shapes, warm rounds."""
+
+    def __init__(self, contenders: Sequence[Contender], effort: Effort) -> None:
+        self.contenders, self.effort = contenders, effort
+        self.records: dict[str, Record] = {c.name: Record() for c in contenders}
+
+    def run(self, cases: int, warm: int) -> Mapping[str, Record]:
+        """Race over `cases` sizes, the warm rounds at case `warm`."""
+        try:
+            self._first_runs()
+            for case in range(1, cases):
+                self._new_shape(case)
+            self._warm_rounds(warm)
+            for contender in self._running():
+                self.records[contender.name].facts = contender.facts()
+        finally:
+            for contender in self.contenders:
+                contender.close()
+        return self.records
+
+    def _running(self, turn: int = 0) -> list[Contender]:
+        """Those that did not fail, in an order that turns round every other time."""
+        alive = [c for c in self.contenders if self.records[c.name].failure is None]
+        return alive[::-1] if turn % 2 else alive
+
+    def _try(self, contender: Contender, case: int | None, calls: int = 1) -> Sample | None:
+        record = self.records[contender.name]
+        try:
+            sample = contender.start() if case is None else contender.sample(case, calls)
+        except ContenderError as failure:
+            record.failure = str(failure)
+            return None
+        record.note(sample)
+        return sample
+
+    def _first_runs(self) -> None:
+        start = time.monotonic()
+        for turn in range(self.effort.starts):
+            if turn and time.monotonic() - start > self.effort.seconds:
+                return
+            for contender in self._running(turn):
+                sample = self._try(contender, None)
+                if sample is not None:
+                    self.records[contender.name].first.append(sample.milliseconds)
+
+    def _new_shape(self, case: int) -> None:
+        """The first call at a case, then three more."""
+        for contender in self._running(case):
+            samples = [self._try(contender, case) for _ in range(4)]
+            times = [s.milliseconds for s in samples if s is not None]
+            if len(times) == len(samples):
+                self.records[contender.name].new_shapes[case] = (times[0], times[1:])
+
+    def _warm_rounds(self, case: int) -> None:
+        calls: dict[str, int] = {}
+        for contender in self._running():
+            samples = [self._try(contender, case) for _ in range(2)]
+            known = [s.milliseconds for s in samples if s is not None]
+            calls[contender.name] = calls_for(min(known, default=1.0))
+        start = time.monotonic()
+        for turn in range(self.effort.rounds):
+            late = time.monotonic() - start > self.effort.seconds
+            if late and turn >= min(LEAST_ROUNDS, self.effort.rounds):
+                return
+            for contender in self._running(turn):
+                sample = self._try(contender, case, calls[contender.name])
+                if sample is not None:
+                    self.records[contender.name].warm.append(sample)
+
+
+def calls_for(milliseconds: float) -> int:
+    """How many calls of that length make a sample long enough for the clock."""
+    return max(1, min(MOST_CALLS, math.ceil(SAMPLE_SECONDS * 1e3 / max(milliseconds, 0.01))))
