@@ -27,6 +27,7 @@ from edgerelax.ir.types import symbols_of
 from edgerelax.ir.verify import verify
 from edgerelax.passes.canonicalize import canonicalize
 from edgerelax.passes.check_plan import check_plan
+from edgerelax.passes.combine_matmuls import combine_matmuls
 from edgerelax.passes.cse import cse
 from edgerelax.passes.dce import dce
 from edgerelax.passes.fold_constants import fold_constants
@@ -53,13 +54,25 @@ GRAPH: tuple[Pass, ...] = (
     cse,  # before legalize: operators compare by name and attributes, loops by text
     dce,  # what folding left behind must not be lowered, nor count as a use below
     fold_scales,  # after cse: a weight that two operators share is one constant
+    combine_matmuls,  # after fold_scales: biases and scales are where it looks for them
     guard,  # needs the operators' rules; what nothing uses needs no check
     legalize,  # from here on only loop functions; the rest is per device
     canonicalize,  # takes apart the tuples of operators that became one function per result
     dce,  # operands that became literals
 )
 
-OPTIONAL = frozenset(("fold_constants", "fold_scales", "cse", "dce", "fuse", "reuse", "capture"))
+OPTIONAL = frozenset(
+    (
+        "fold_constants",
+        "cse",
+        "dce",
+        "fold_scales",
+        "combine_matmuls",
+        "fuse",
+        "reuse",
+        "capture",
+    )
+)
 """What may be left out: passes by name, reuse of memory, capture and replay of command lists."""
 
 

@@ -39,7 +39,8 @@ class Outcome:
 
     def summary(self) -> dict[str, dict[str, int]]:
         """For a report: plain words and numbers."""
-        return {"done": dict(self.done), "skipped": Counter(s.reason for s in self.skipped)}
+        reasons = Counter(s.reason for s in self.skipped)
+        return {"done": dict(self.done), "skipped": dict(reasons)}
 
 
 def taken(module: Module) -> tuple[Module, Outcome | None]:
