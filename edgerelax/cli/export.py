@@ -1,6 +1,7 @@
 """`edgerelax export`: a model file to an artifact folder."""
 
 import json
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,7 @@ def export(
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     if output.exists() and not output.is_dir():
         raise InputError(f"-o {output}: a file; an artifact is a folder")
+    start = time.perf_counter()
     with console.status(f"compiling {escape(model.name)}"):
         compiled = compile(
             model,
@@ -48,8 +50,7 @@ def export(
         return
     _print(console, compiled, output)
     if timings:
-        for name, seconds in sorted(compiled.report.seconds.items(), key=lambda s: -s[1]):
-            console.print(f"  {seconds * 1e3:8.1f} ms  {name}")
+        _print_times(console, compiled.report.seconds, time.perf_counter() - start)
 
 
 def _report(compiled: Executable) -> dict[str, object]:
@@ -61,6 +62,13 @@ def _report(compiled: Executable) -> dict[str, object]:
         "strategies": compiled.report.strategies,
         "seconds": compiled.report.seconds,
     }
+
+
+def _print_times(console: Console, seconds: dict[str, float], total: float) -> None:
+    rest = {"reading the model, writing the folder": total - sum(seconds.values())}
+    for name, spent in sorted((seconds | rest).items(), key=lambda s: -s[1]):
+        console.print(f"  {spent * 1e3:8.1f} ms  {name}")
+    console.print(f"  {total * 1e3:8.1f} ms  in all")
 
 
 def _print(console: Console, compiled: Executable, output: Path) -> None:
