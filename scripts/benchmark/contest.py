@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scripts.benchmark.cases import Artifact, Subject, graph_bytes
+from scripts.benchmark.page_of_docs import OURS
 from scripts.benchmark.pages import PageContender
 from scripts.benchmark.processes import ProcessContender
 from scripts.benchmark.rounds import Contender, Effort, Race, Record
@@ -14,7 +15,6 @@ from scripts.benchmark.statistics import median, paired_ratio, spread
 from tests.browser.harness import Browser
 from tests.e2e.models import TOLERANCE
 
-OURS = "edgerelax"
 THREADS = os.cpu_count() or 1
 HOSTS = {
     "webgpu": "WebGPU in Chromium, against onnxruntime-web's WebGPU provider",
@@ -120,7 +120,7 @@ def describe(record: Record, subject: Subject) -> Data:
         "warm_spread": spread(warm),
         "first_median_ms": median(record.first),
         "new_shapes": _new_shapes(record, subject),
-        "launches": launches,
+        "launches": launches or None,  # pages cannot count those of WebAssembly
         "script_us_per_launch": script * 1e3 / launches if script and launches else None,
         **record.facts,
     }
@@ -128,11 +128,16 @@ def describe(record: Record, subject: Subject) -> Data:
 
 def _new_shapes(record: Record, subject: Subject) -> list[Data]:
     out = []
-    for case, (first, later) in record.new_shapes.items():
-        usual = median(later)
-        ratio = first / usual if usual else None
-        shape = subject.shapes[case]
-        out.append({"shapes": shape, "first_ms": first, "warm_ms": usual, "ratio": ratio})
+    for case, times in record.new_shapes.items():
+        first, usual = median(times.first), median(times.later)
+        out.append(
+            {
+                "shapes": subject.shapes[case],
+                "first_ms": first,
+                "warm_ms": usual,
+                "ratio": first / usual if first and usual else None,
+            }
+        )
     return out
 
 

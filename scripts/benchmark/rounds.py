@@ -56,12 +56,20 @@ class Effort:
 
 
 @dataclass(slots=True)
+class NewShape:
+    """Milliseconds of the first call at a size after each start, and of the calls that followed."""
+
+    first: list[float] = field(default_factory=list)
+    later: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Record:
     """All samples of one contender. `failure` says why there are no more."""
 
     first: list[float] = field(default_factory=list)
     warm: list[Sample] = field(default_factory=list)
-    new_shapes: dict[int, tuple[float, list[float]]] = field(default_factory=dict)
+    new_shapes: dict[int, NewShape] = field(default_factory=dict)
     gap: float = 0.0
     facts: dict[str, Any] = field(default_factory=dict)
     failure: str | None = None
@@ -82,9 +90,7 @@ class Race:
     def run(self, cases: int, warm: int) -> Mapping[str, Record]:
         """Race over `cases` sizes, the warm rounds at case `warm`."""
         try:
-            self._first_runs()
-            for case in range(1, cases):
-                self._new_shape(case)
+            self._starts(cases)
             self._warm_rounds(warm)
             for contender in self._running():
                 self.records[contender.name].facts = contender.facts()
@@ -108,23 +114,28 @@ class Race:
         record.note(sample)
         return sample
 
-    def _first_runs(self) -> None:
-        start = time.monotonic()
+    def _starts(self, cases: int) -> None:
+        """Fresh starts; after each the other cases are new, and are called in order."""
+        begun = time.monotonic()
         for turn in range(self.effort.starts):
-            if turn and time.monotonic() - start > self.effort.seconds:
+            if turn and time.monotonic() - begun > self.effort.seconds:
                 return
             for contender in self._running(turn):
                 sample = self._try(contender, None)
                 if sample is not None:
                     self.records[contender.name].first.append(sample.milliseconds)
+            for case in range(1, cases):
+                for contender in self._running(case + turn):
+                    self._new_shape(contender, case)
 
-    def _new_shape(self, case: int) -> None:
+    def _new_shape(self, contender: Contender, case: int) -> None:
         """The first call at a case, then three more."""
-        for contender in self._running(case):
-            samples = [self._try(contender, case) for _ in range(4)]
-            times = [s.milliseconds for s in samples if s is not None]
-            if len(times) == len(samples):
-                self.records[contender.name].new_shapes[case] = (times[0], times[1:])
+        samples = [self._try(contender, case) for _ in range(4)]
+        times = [s.milliseconds for s in samples if s is not None]
+        if len(times) == len(samples):
+            found = self.records[contender.name].new_shapes.setdefault(case, NewShape())
+            found.first.append(times[0])
+            found.later.extend(times[1:])
 
     def _warm_rounds(self, case: int) -> None:
         calls: dict[str, int] = {}
