@@ -26,17 +26,12 @@ def _extremes(args: Sequence[ExprLike], kind: type[Min | Max], wins: object) -> 
         atom = arg.atom
         flat.extend(atom.args if isinstance(atom, kind) else (arg,))
     kept: list[Expr] = []
-    for arg in sorted(set(flat), key=_stable):
+    for arg in sorted(set(flat), key=lambda e: e.order):
         if any(wins(other, arg) for other in kept):  # type: ignore[operator]
             continue
         kept = [other for other in kept if not wins(arg, other)]  # type: ignore[operator]
         kept.append(arg)
     return tuple(kept)
-
-
-def _stable(expr: Expr) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """An order that does not depend on the order of the arguments."""
-    return tuple((k, tuple(a.order for a in m)) for k, m in expr.terms())
 
 
 def ge(a: ExprLike, b: ExprLike) -> Cond:

@@ -8,9 +8,14 @@ has no value: what is simplified under `//` holds wherever the divisor is not ze
 
 import numbers
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import count
+from operator import attrgetter
 from typing import Any, ClassVar, Literal, Protocol, Union, runtime_checkable
 
 Monomial = tuple["Atom", ...]
+Order = tuple[Any, ...]
+_serial = count()
 
 
 @runtime_checkable
@@ -25,12 +30,16 @@ class Payload(Protocol):
 
 
 class Atom:
-    """A factor of a monomial. Interned; `order` numbers atoms by first use."""
+    """A factor of a monomial. Interned.
+
+    `order` sorts atoms by kind and content, so that forms and texts are the same in every process.
+    """
 
     __slots__ = ("__weakref__", "_expr", "key", "order")
     _known: ClassVar[dict[tuple[Any, ...], "Atom"]] = {}
     key: tuple[Any, ...]
-    order: int
+    order: Order
+    exact: int = 0
     _expr: "Expr | None"
 
     @classmethod
@@ -41,7 +50,7 @@ class Atom:
         if found is not None:
             return found, False
         atom = object.__new__(cls)
-        atom.key, atom.order, atom._expr = full, len(Atom._known), None
+        atom.key, atom._expr = full, None
         Atom._known[full] = atom
         return atom, True
 
@@ -116,6 +125,7 @@ class Symbol(Atom):
         atom, new = cls._intern(name, lo, hi, multiple_of)
         if new:
             atom.name, atom.lo, atom.hi, atom.multiple_of = name, lo, hi, multiple_of
+            atom.order = (0, name, lo, hi is None, hi or 0, multiple_of)
         found: Symbol = atom
         return found
 
@@ -135,6 +145,7 @@ class Axis(Atom):
         atom, new = cls._intern(name, size)
         if new:
             atom.name, atom.extent = name, size
+            atom.order = (1, name, size.order)
         found: Axis = atom
         return found
 
@@ -159,6 +170,7 @@ class FloorDiv(Atom):
             from edgerelax.sym.bounds import divisible
 
             atom.num, atom.den = num, den
+            atom.order = (3, num.order, den.order)
             k = den.as_int() or 0
             atom.exact = k if k and num.atom is not None and divisible(num, k) else 0
         found: FloorDiv = atom
@@ -178,11 +190,13 @@ class _Extreme(Atom):
     __slots__ = ("args",)
     args: tuple["Expr", ...]
     word: ClassVar[str]
+    rank: ClassVar[int]
 
     def __new__(cls, args: tuple["Expr", ...]) -> "_Extreme":
         atom, new = cls._intern(args)
         if new:
             atom.args = args
+            atom.order = (cls.rank, *(a.order for a in args))
         found: _Extreme = atom
         return found
 
@@ -198,6 +212,7 @@ class Min(_Extreme):
 
     __slots__ = ()
     word = "min"
+    rank = 4
 
     def rebuild(self, parts: tuple["Expr", ...], mapping: Mapping[Atom, "ExprLike"]) -> "Expr":
         from edgerelax.sym.choice import minimum
@@ -210,6 +225,7 @@ class Max(_Extreme):
 
     __slots__ = ()
     word = "max"
+    rank = 5
 
     def rebuild(self, parts: tuple["Expr", ...], mapping: Mapping[Atom, "ExprLike"]) -> "Expr":
         from edgerelax.sym.choice import maximum
@@ -254,6 +270,7 @@ class Select(Atom):
         atom, new = cls._intern(cond, then, other)
         if new:
             atom.cond, atom.then, atom.other = cond, then, other
+            atom.order = (6, cond.kind, cond.expr.order, then.order, other.order)
         found: Select = atom
         return found
 
@@ -285,6 +302,9 @@ class Opaque(Atom):
         atom, new = cls._intern(payload, low, high)
         if new:
             atom.payload, atom.lo, atom.hi = payload, low, high
+            ends = tuple(() if e is None else e.order for e in (low, high))
+            # payloads may differ and read the same: then the first met stands first
+            atom.order = (2, str(payload), *ends, next(_serial))
         found: Opaque = atom
         return found
 
@@ -303,10 +323,11 @@ class Opaque(Atom):
 class Expr:
     """A canonical polynomial: integer coefficients of monomials. Interned: equal is identical."""
 
-    __slots__ = ("_atoms", "_axes", "_sorted", "_symbols", "_terms", "bounds_memo")
+    __slots__ = ("_atoms", "_axes", "_order", "_sorted", "_symbols", "_terms", "bounds_memo")
     _terms: dict[Monomial, int]
     _sorted: tuple[tuple[int, Monomial], ...] | None
     _atoms: frozenset[Atom] | None
+    _order: Order | None
     _symbols: frozenset[Symbol] | None
     _axes: frozenset[Axis] | None
     bounds_memo: tuple[int | float, int | float] | None  # for bounds.py
@@ -317,6 +338,11 @@ class Expr:
         if not self._terms:
             return 0
         return self._terms.get(()) if len(self._terms) == 1 else None
+
+    @property
+    def constant(self) -> int:
+        """The term without atoms."""
+        return self._terms.get((), 0)
 
     @property
     def is_const(self) -> bool:
@@ -337,6 +363,13 @@ class Expr:
             ordered = sorted(self._terms, key=_term_order)
             self._sorted = tuple((self._terms[m], m) for m in ordered)
         return self._sorted
+
+    @property
+    def order(self) -> Order:
+        """Sorts expressions by content: by their terms."""
+        if self._order is None:
+            self._order = tuple((*_term_order(m), k) for k, m in self.terms())
+        return self._order
 
     def atoms(self) -> frozenset[Atom]:
         """All atoms, at any depth."""
@@ -376,30 +409,21 @@ class Expr:
 
     def subs(self, mapping: Mapping[Atom, "ExprLike"]) -> "Expr":
         """Replace atoms at any depth and simplify."""
-        return _subs(self, mapping, {}) if mapping else self
+        from edgerelax.sym.substitute import substitute
+
+        return substitute(self, mapping, {}) if mapping else self
 
     def eval(self, env: Mapping[Any, int]) -> int:
         """The value where each symbol and axis (by atom or by name) is given.
 
         Raises KeyError for a missing one, ZeroDivisionError naming the expression.
         """
-        total = 0
-        for monomial, k in self._terms.items():
-            for atom in monomial:
-                k *= _eval_atom(atom, env)
-            total += k
-        return total
+        from edgerelax.sym.evaluate import evaluate
+
+        return evaluate(self, env, {})
 
     def __add__(self, other: "ExprLike") -> "Expr":
-        right = as_expr(other)
-        if not self._terms:
-            return right
-        if not right._terms:
-            return self
-        out = dict(self._terms)
-        for monomial, k in right._terms.items():
-            out[monomial] = out.get(monomial, 0) + k
-        return _make(out)
+        return _sum(self, as_expr(other))
 
     __radd__ = __add__
 
@@ -407,25 +431,13 @@ class Expr:
         return _make({m: -k for m, k in self._terms.items()})
 
     def __sub__(self, other: "ExprLike") -> "Expr":
-        right = as_expr(other)
-        if not right._terms:
-            return self
-        out = dict(self._terms)
-        for monomial, k in right._terms.items():
-            out[monomial] = out.get(monomial, 0) - k
-        return _make(out)
+        return _difference(self, as_expr(other))
 
     def __rsub__(self, other: "ExprLike") -> "Expr":
-        return as_expr(other) - self
+        return _difference(as_expr(other), self)
 
     def __mul__(self, other: "ExprLike") -> "Expr":
-        right = as_expr(other)
-        out: dict[Monomial, int] = {}
-        for a, i in self._terms.items():
-            for b, j in right._terms.items():
-                monomial = a + b if not (a and b) else tuple(sorted(a + b, key=_order))
-                out[monomial] = out.get(monomial, 0) + i * j
-        return _make(out)
+        return _product(self, as_expr(other))
 
     __rmul__ = __mul__
 
@@ -497,45 +509,74 @@ def _make(terms: dict[Monomial, int]) -> Expr:
 
 
 def _reduced(terms: dict[Monomial, int]) -> Expr | None:
-    """The canonical form of what has zero coefficients or reducible exact divisions."""
+    """The canonical form of what has zero coefficients or exact divisions."""
     if 0 in terms.values():
         return _make({m: k for m, k in terms.items() if k})
-    for monomial, k in terms.items():
-        for atom in monomial:
-            if isinstance(atom, FloorDiv) and atom.exact:
-                whole = _undivided(monomial, atom)
-                total = k + atom.exact * terms.get(whole, 0)
-                if whole in terms or total % atom.exact == 0:
-                    left = {m: c for m, c in terms.items() if m != monomial and m != whole}
-                    fits = total % atom.exact == 0
-                    left[whole if fits else monomial] = total // atom.exact if fits else total
-                    return _make(left)
+    if any(atom.exact for monomial in terms for atom in monomial):
+        from edgerelax.sym.exact import canonical
+
+        found = canonical(terms)
+        return None if found == terms else _make(found)
     return None
-
-
-def _undivided(monomial: Monomial, atom: FloorDiv) -> Monomial:
-    """The monomial times the divisor of an exact division in it."""
-    left = list(monomial)
-    whole = atom.num.atom
-    assert whole is not None
-    left[left.index(atom)] = whole
-    return tuple(sorted(left, key=_order))
 
 
 def _new(terms: dict[Monomial, int]) -> Expr:
     expr = object.__new__(Expr)
     expr._terms = terms
     expr._sorted = expr._atoms = expr._symbols = expr._axes = None
+    expr._order = None
     expr.bounds_memo = None
     return expr
 
 
-def _order(atom: Atom) -> int:
-    return atom.order
+_order = attrgetter("order")
 
 
-def _term_order(monomial: Monomial) -> tuple[Any, ...]:
+def joined(a: Monomial, b: Monomial) -> Monomial:
+    """The product of two monomials."""
+    if not (a and b) or a[-1].order <= b[0].order:
+        return a + b
+    return product_of(a + b)
+
+
+def product_of(atoms: Iterable[Atom]) -> Monomial:
+    """The monomial of those factors."""
+    return tuple(sorted(atoms, key=_order))
+
+
+def _term_order(monomial: Monomial) -> tuple[int, Order]:
     return (-len(monomial), tuple(a.order for a in monomial))
+
+
+MEMO = 1 << 16  # results of each operation to keep
+
+
+@lru_cache(MEMO)
+def _sum(a: Expr, b: Expr) -> Expr:
+    if len(a._terms) < len(b._terms):
+        a, b = b, a
+    out = dict(a._terms)
+    for monomial, k in b._terms.items():
+        out[monomial] = out.get(monomial, 0) + k
+    return _make(out)
+
+
+@lru_cache(MEMO)
+def _difference(a: Expr, b: Expr) -> Expr:
+    out = dict(a._terms)
+    for monomial, k in b._terms.items():
+        out[monomial] = out.get(monomial, 0) - k
+    return _make(out)
+
+
+@lru_cache(MEMO)
+def _product(a: Expr, b: Expr) -> Expr:
+    out: dict[Monomial, int] = {}
+    for left, i in a._terms.items():
+        for right, j in b._terms.items():
+            monomial = joined(left, right)
+            out[monomial] = out.get(monomial, 0) + i * j
+    return _make(out)
 
 
 def _factor(expr: Expr) -> str:
@@ -544,52 +585,3 @@ def _factor(expr: Expr) -> str:
     value = expr.as_int()
     simple = value >= 0 if value is not None else expr.atom is not None
     return text if simple and not isinstance(expr.atom, FloorDiv) else f"({text})"
-
-
-def _subs(expr: Expr, mapping: Mapping[Atom, ExprLike], memo: dict[Any, Expr]) -> Expr:
-    if expr in memo:
-        return memo[expr]
-    kept: dict[Monomial, int] = {}
-    changed = as_expr(0)
-    for monomial, k in expr._terms.items():
-        factors = [_subs_atom(a, mapping, memo) for a in monomial]
-        if all(f is a.expr for f, a in zip(factors, monomial, strict=True)):
-            kept[monomial] = k
-        else:
-            changed = changed + product(factors) * k
-    memo[expr] = expr if len(kept) == len(expr._terms) else _make(kept) + changed
-    return memo[expr]
-
-
-def _subs_atom(atom: Atom, mapping: Mapping[Atom, ExprLike], memo: dict[Any, Expr]) -> Expr:
-    if atom in mapping:
-        return as_expr(mapping[atom])
-    parts = atom.parts()
-    if not parts and not isinstance(atom, Opaque):
-        return atom.expr
-    if atom in memo:
-        return memo[atom]
-    new = tuple(_subs(p, mapping, memo) for p in parts)
-    same = not isinstance(atom, Opaque) and all(a is b for a, b in zip(new, parts, strict=True))
-    memo[atom] = atom.expr if same else atom.rebuild(new, mapping)
-    return memo[atom]
-
-
-def _eval_atom(atom: Atom, env: Mapping[Any, int]) -> int:
-    match atom:
-        case Symbol() | Axis():
-            if atom in env:
-                return int(env[atom])
-            return int(env[atom.name])
-        case FloorDiv():
-            den = atom.den.eval(env)
-            if den == 0:
-                raise ZeroDivisionError(f"{atom}: {atom.den} is 0")
-            return atom.num.eval(env) // den
-        case Min():
-            return min(a.eval(env) for a in atom.args)
-        case Max():
-            return max(a.eval(env) for a in atom.args)
-        case Select():
-            return (atom.then if atom.cond.eval(env) else atom.other).eval(env)
-    return int(env[atom])

@@ -1,5 +1,7 @@
 """Counterexamples: what is negative at a sample point has no proof, so none need be sought."""
 
+from zlib import crc32
+
 from edgerelax.sym.expr import (
     Atom,
     Axis,
@@ -12,7 +14,7 @@ from edgerelax.sym.expr import (
     Symbol,
 )
 
-SPANS = (0, 1, 2, 7, 60, 5000)  # how far above its lower bound a point may place a symbol
+SPANS = (0, 1, 2, 3, 7, 60, 5000)  # how far from its least size a point may place a symbol
 _values: tuple[dict[Atom, int | None], ...] = tuple({} for _ in SPANS)
 
 
@@ -44,10 +46,7 @@ def _value(e: Expr, point: int) -> int | None:
 def _atom_value(atom: Atom, point: int) -> int | None:
     match atom:
         case Symbol():
-            m = atom.multiple_of
-            least = -(-atom.lo // m)
-            span = SPANS[point] if atom.hi is None else min(SPANS[point], atom.hi // m - least)
-            return None if span < 0 else (least + _pick(atom, point, span)) * m
+            return _symbol_value(atom, point)
         case Axis():
             return _between(atom, point, 0, _value(atom.extent - 1, point))
         case Opaque():
@@ -61,6 +60,18 @@ def _atom_value(atom: Atom, point: int) -> int | None:
     parts = [_value(part, point) for part in atom.parts()]
     values = [v for v in parts if v is not None]
     return None if len(values) < len(parts) else _function_value(atom, values)
+
+
+def _symbol_value(symbol: Symbol, point: int) -> int | None:
+    """Near the least size, or near 0 where sizes may be negative."""
+    m, span = symbol.multiple_of, SPANS[point]
+    low = max(-(-symbol.lo // m), -span)
+    high = low + span if symbol.lo >= 0 else span
+    if symbol.hi is not None:
+        high = min(high, symbol.hi // m)
+        low = min(low, max(high - span, -(-symbol.lo // m)))
+    found = _between(symbol, point, low, high)
+    return None if found is None else found * m
 
 
 def _function_value(atom: Atom, values: list[int]) -> int | None:
@@ -85,5 +96,5 @@ def _between(atom: Atom, point: int, low: int | None, high: int | None) -> int |
 
 def _pick(atom: Atom, point: int, span: int) -> int:
     """A number up to span, often an end, that differs between atoms and points."""
-    mixed = (atom.order * 2654435761 + point * 40503 + 12345) % 2**32 >> 7
+    mixed = (crc32(str(atom).encode()) * 2654435761 + point * 40503 + 12345) % 2**32 >> 7
     return (0, span, mixed // 4 % (span + 1), span)[mixed % 4] if point > 1 else span * point

@@ -35,9 +35,9 @@ CALLS: dict[str, tuple[Body, str]] = {
         lambda f, x, y: f.fields(f.call(OPS["split"], x, sizes=(1, 2), axis=0))[1],
         "a and 3 must be equal: 2 is not 3",
     ),
-    "reshape": (  # the factors stand by first use in the process
+    "reshape": (
         lambda f, x, y: f.call(OPS["reshape"], x, dims=(D, 2)),
-        " and 2*d must be equal: 6 is not 10",
+        "a*b and 2*d must be equal: 6 is not 10",
     ),
 }
 
