@@ -88,7 +88,7 @@ def _merge_nested(a: Expr, k: int) -> Expr | None:
     if len(nested) != 1 or nested[0][0] != 1 or len(nested[0][1]) != 1:
         return None
     atom = nested[0][1][0]
-    if not isinstance(atom, FloorDiv) or interval(atom.den)[0] < 1:
+    if not isinstance(atom, FloorDiv) or interval(atom.den)[0] < 0:
         return None
     offset = a - atom
     return floordiv(atom.num + offset * atom.den, atom.den * k)
@@ -136,7 +136,7 @@ def _by_expr(a: Expr, b: Expr) -> Expr:
         rest, b = scale_down(rest, g), scale_down(b, g)
         return quotient + floordiv(rest, b)
     atom = rest.atom
-    if isinstance(atom, FloorDiv) and interval(atom.den)[0] >= 1 and interval(b)[0] >= 1:
+    if isinstance(atom, FloorDiv) and interval(atom.den)[0] >= 0 and interval(b)[0] >= 0:
         return quotient + floordiv(atom.num, atom.den * b)
     return quotient + FloorDiv(rest, b).expr
 

@@ -80,8 +80,7 @@ class _Writer(Generic[T]):
     def _with_mod(self, found: Remainder) -> T:
         nonneg = is_nonneg_division(found.num, found.den)
         term = self.ops.mod(self.expr(found.num), self.expr(found.den), nonneg)
-        k = found.factor.as_int()
-        falls = k is not None and k < 0
+        falls = all(k < 0 for k, _ in found.factor.terms())
         factor = -found.factor if falls else found.factor
         if factor.as_int() != 1:
             term = self.ops.mul(self.expr(factor), term)

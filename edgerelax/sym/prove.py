@@ -1,6 +1,9 @@
 """Proofs of order and equality for all sizes. None is "unknown"; a guess is not an answer."""
 
-from edgerelax.sym.bounds import INF, atom_interval, interval, split
+from functools import lru_cache
+from math import gcd
+
+from edgerelax.sym.bounds import INF, atom_interval, interval, multiple, split
 from edgerelax.sym.expr import (
     Atom,
     Axis,
@@ -12,11 +15,14 @@ from edgerelax.sym.expr import (
     Monomial,
     Opaque,
     Select,
+    _make,
     as_expr,
 )
+from edgerelax.sym.polynomial import Remainder, remainders
 from edgerelax.sym.witness import refuted
 
 DEPTH = 6
+BUDGET = 2000  # terms that a search may look at
 
 
 def prove_eq(a: ExprLike, b: ExprLike) -> bool | None:
@@ -25,6 +31,9 @@ def prove_eq(a: ExprLike, b: ExprLike) -> bool | None:
     value = gap.as_int()
     if value is not None:
         return value == 0
+    g = multiple(gap - gap.constant)
+    if g and gap.constant % g:
+        return False
     lo, hi = interval(gap)
     if lo > 0 or hi < 0 or prove_nonneg(gap - 1) or prove_nonneg(-gap - 1):
         return False
@@ -44,41 +53,113 @@ def prove_lt(a: ExprLike, b: ExprLike) -> bool | None:
     return prove_le(as_expr(a) + 1, b)
 
 
-# What was tried: 0 proved, else the depth up to which no proof was found.
-_tried: dict[Expr, int] = {}
-_PROVED = 0
-
-
-def prove_nonneg(e: Expr) -> bool:
+def prove_nonneg(e: ExprLike) -> bool:
     """Whether e >= 0 is proved. False is no disproof."""
-    return _nonneg(e, DEPTH)
+    return _is_proved(as_expr(e))
 
 
-def _nonneg(e: Expr, depth: int) -> bool:
-    lo, hi = interval(e)
-    if lo >= 0:
-        return True
-    if hi < 0 or depth == 0:
+@lru_cache(maxsize=1 << 16)
+def _is_proved(e: Expr) -> bool:
+    try:
+        return _Search().nonneg(e, DEPTH)
+    except _BudgetError:
         return False
-    known = _tried.get(e)
-    if known is not None and (known == _PROVED or known >= depth):
-        return known == _PROVED
-    if known is None and refuted(e):
-        _tried[e] = DEPTH
+
+
+class _BudgetError(Exception):
+    """The budget of a search is used up."""
+
+
+class _Search:
+    """One proof. Its outcome depends on the expression alone, not on what was asked before."""
+
+    def __init__(self) -> None:
+        self.budget = BUDGET
+        self.proved: set[Expr] = set()
+        self.failed: dict[Expr, int] = {}  # the depth up to which no proof was found
+
+    def nonneg(self, e: Expr, depth: int) -> bool:
+        lo, hi = interval(e)
+        if lo >= 0 or e in self.proved:
+            return True
+        if hi < 0 or depth == 0 or self.failed.get(e, 0) >= depth:
+            return False
+        self.budget -= len(e.terms())
+        if self.budget < 0:
+            raise _BudgetError
+        shifted = e not in self.failed and _shifted(e)
+        if not shifted and e not in self.failed and refuted(e):
+            depth = DEPTH
+        elif shifted or self._by_parts(e, depth):
+            self.proved.add(e)
+            return True
+        self.failed[e] = depth
         return False
-    proved = _search(e, depth)
-    _tried[e] = _PROVED if proved else depth
-    return proved
+
+    def _by_parts(self, e: Expr, depth: int) -> bool:
+        whole = _primitive(e)
+        if whole is not e:
+            return self.nonneg(whole, depth)
+        atoms = _linear_atoms(e)
+        for atom in atoms:
+            if isinstance(atom, Axis) and _is_plain(e, atom):
+                # the end of an axis loses nothing: no other way helps
+                return self._by_atom(e, atom, depth)
+        if any(self._by_remainder(found, depth - 1) for found in remainders(e)):
+            return True
+        return any(self._by_atom(e, atom, depth - 1) for atom in atoms)
+
+    def _sign(self, e: Expr, depth: int) -> int:
+        """1 where e >= 0 is proved, -1 where e <= 0 is, else 0."""
+        return 1 if self.nonneg(e, depth) else -1 if self.nonneg(-e, depth) else 0
+
+    def _by_remainder(self, found: Remainder, depth: int) -> bool:
+        """0 <= num % den <= den - 1"""
+        if interval(found.den)[0] < 0:
+            return False
+        sign = self._sign(found.factor, depth)
+        end = found.rest if sign > 0 else found.rest + found.factor * (found.den - 1)
+        return sign != 0 and self.nonneg(end, depth)
+
+    def _by_atom(self, e: Expr, atom: Atom, depth: int) -> bool:
+        """Replace an atom by what bounds it, on the side that its coefficient asks for."""
+        factor, rest = split(e, atom)
+        sign = self._sign(factor, depth)
+        if sign == 0:
+            return False
+        rising = sign > 0
+        match atom:
+            case Axis():
+                end = as_expr(0) if rising else atom.extent - 1
+                return self.nonneg(rest + factor * end, depth)
+            case Min() | Max():
+                every = rising == isinstance(atom, Min)
+                results = (self.nonneg(rest + factor * arg, depth) for arg in atom.args)
+                return all(results) if every else any(results)
+            case Select():
+                arms = (atom.then, atom.other)
+                return all(self.nonneg(rest + factor * arm, depth) for arm in arms)
+            case FloorDiv():
+                side = _side_of_quotient(atom, factor, rest, rising)
+                return side is not None and self.nonneg(side, depth)
+            case Opaque():
+                bound = atom.lo if rising else atom.hi
+                return bound is not None and self.nonneg(rest + factor * bound, depth)
+        return False
 
 
-def _search(e: Expr, depth: int) -> bool:
-    if _shifted(e):
-        return True
-    atoms = _linear_atoms(e)
-    for atom in atoms:
-        if isinstance(atom, Axis) and _is_plain(e, atom):
-            return _by_atom(e, atom, depth)  # the end of an axis loses nothing: no other way helps
-    return any(_by_atom(e, atom, depth - 1) for atom in atoms)
+def _primitive(e: Expr) -> Expr:
+    """An expression that is >= 0 where e is: common factors of coefficients are taken out."""
+    g = gcd(*(k for k, monomial in e.terms() if monomial))
+    return _make({m: k // g for k, m in e.terms()}) if g > 1 else e
+
+
+def _side_of_quotient(atom: FloorDiv, factor: Expr, rest: Expr, rising: bool) -> Expr | None:
+    """num - den + 1 <= den*(num//den) <= num for den >= 1; at 0 there is no value to bound"""
+    if interval(atom.den)[0] < 0:
+        return None
+    side = atom.num - atom.den + 1 if rising else atom.num
+    return rest * atom.den + factor * side
 
 
 def _is_plain(e: Expr, axis: Axis) -> bool:
@@ -106,40 +187,6 @@ def _linear_atoms(e: Expr) -> list[Atom]:
             if rank is not None and all(m.count(atom) <= 1 for _, m in e.terms()):
                 ranked.append((rank, atom))
     return [a for _, a in sorted(ranked, key=lambda r: r[0])]
-
-
-def _by_atom(e: Expr, atom: Atom, depth: int) -> bool:
-    """Replace an atom by what bounds it, on the side that its coefficient asks for."""
-    factor, rest = split(e, atom)
-    rising = _nonneg(factor, depth)
-    falling = not rising and _nonneg(-factor, depth)
-    if not rising and not falling:
-        return False
-    match atom:
-        case Axis():
-            end = as_expr(0) if rising else atom.extent - 1
-            return _nonneg(rest + factor * end, depth)
-        case Min() | Max():
-            every = rising == isinstance(atom, Min)
-            results = (_nonneg(rest + factor * arg, depth) for arg in atom.args)
-            return all(results) if every else any(results)
-        case Select():
-            arms = (atom.then, atom.other)
-            return all(_nonneg(rest + factor * arm, depth) for arm in arms)
-        case FloorDiv():
-            return _by_division(atom, factor, rest, rising, depth)
-        case Opaque():
-            bound = atom.lo if rising else atom.hi
-            return bound is not None and _nonneg(rest + factor * bound, depth)
-    return False
-
-
-def _by_division(atom: FloorDiv, factor: Expr, rest: Expr, rising: bool, depth: int) -> bool:
-    """num - den + 1 <= den*(num//den) <= num for den >= 1; at 0 there is no value to bound"""
-    if interval(atom.den)[0] < 0:
-        return False
-    side = atom.num - atom.den + 1 if rising else atom.num
-    return _nonneg(rest * atom.den + factor * side, depth)
 
 
 def _shifted(e: Expr) -> bool:
