@@ -172,11 +172,13 @@ def center_crop_pads(dims: Sequence[ExprLike], target: Sequence[ExprLike]) -> Di
 
 
 def _pads(site: CallSite, rank: int) -> dict[int, tuple[Expr, Expr]]:
-    """(before, after) of each padded axis."""
+    """(before, after) of each axis that is padded or cropped."""
     pads, axes = exprs(site.attrs["pads"]), _axes(site, rank)
     if len(pads) != 2 * len(axes):
         raise fail(site, f"{len(pads)} pads for {len(axes)} axes", "two per axis: befores, afters")
-    return {axis: (pads[k], pads[k + len(axes)]) for k, axis in enumerate(axes)}
+    both = zip(pads[: len(axes)], pads[len(axes) :], strict=True)
+    zero = as_expr(0)
+    return {a: pair for a, pair in zip(axes, both, strict=True) if pair != (zero, zero)}
 
 
 def _infer_pad(site: CallSite) -> Annotation:

@@ -30,7 +30,7 @@ def load(
     """Import a model.
 
     `dims` says of a named dim which size it is, or the least and greatest sizes it may have;
-    without it a dim is at least 1. Raises FormatError, UnsupportedError (for all nodes at once),
+    without it any, 0 included. Raises FormatError, UnsupportedError (for all nodes at once),
     ShapeError or InputError.
     """
     source = read_model(model)

@@ -1,8 +1,8 @@
 """The model's named dims as symbols: names, bounds and arithmetic of `dim_param`s.
 
 One name is one symbol everywhere. Dims without a name ('?', '', 0, negative) are one symbol for
-each place where they stand, called after it: `input_0` is dim 0 of `input`. Dims are at least 1,
-those declared as 0 at least 0.
+each place where they stand, called after it: `input_0` is dim 0 of `input`. Any size is allowed
+that nobody excludes, 0 too, as ONNX has it.
 """
 
 import re
@@ -43,8 +43,7 @@ class Dimensions:
             return as_expr(proto.dim_value)
         param = proto.dim_param.strip()
         if param in ANONYMOUS:
-            is_zero = proto.HasField("dim_value") and proto.dim_value == 0
-            return self._symbol(place, least=0 if is_zero else 1)
+            return self._symbol(place)
         if not _NAME.fullmatch(param):
             parts = set(_NAME.findall(param))
             if parts and parts <= self._declared | set(self._wanted):
@@ -66,7 +65,7 @@ class Dimensions:
         except ValueError:
             return self._symbol(text)
 
-    def _symbol(self, name: str, least: int = 1) -> Expr:
+    def _symbol(self, name: str) -> Expr:
         if name not in self._named:
             clean = identifier(name)
             key = name if name in self._wanted else clean
@@ -75,7 +74,7 @@ class Dimensions:
             if isinstance(spec, int):
                 self._named[name] = as_expr(spec)
             else:
-                lo, hi, multiple = spec or (least, None, 1)
+                lo, hi, multiple = spec or (0, None, 1)
                 self._named[name] = symbol(self._names.pick(clean), lo, hi, multiple)
         return self._named[name]
 

@@ -57,12 +57,12 @@ def test_names_are_those_of_the_model() -> None:
 
 def test_dims_can_be_fixed_bounded_and_made_multiples() -> None:
     proto = model([node("Relu", ["x"], ["y"])], [value("x", ["n", "m.0", 0, "?"])], ["y"])
-    module = load(proto, dims={"n": 3, "m.0": (8, 64, 8), "x_3": (0, None)})
+    module = load(proto, dims={"n": 3, "m.0": (8, 64, 8), "x_3": (1, None)})
     (param,) = module.funcs["main"].params
     assert str(param.annotation) == "f32[3, m_0, x_2, x_3]"
     symbols = {s.name: s for e in param.annotation.dims for s in e.symbols()}  # type: ignore[union-attr]
     assert (symbols["m_0"].lo, symbols["m_0"].hi, symbols["m_0"].multiple_of) == (8, 64, 8)
-    assert (symbols["x_2"].lo, symbols["x_3"].lo) == (0, 0)
+    assert (symbols["x_2"].lo, symbols["x_3"].lo) == (0, 1)
 
 
 def test_arithmetic_in_dims() -> None:
