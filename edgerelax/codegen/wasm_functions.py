@@ -113,7 +113,7 @@ class Functions:
     def _classify(self, fn: str, code: str, dtype: DType, lanes: int) -> str:
         prefix = scalar_type(dtype) if lanes == 1 else shape(dtype)
         if fn == "isinf":
-            infinity = constant(float("inf"), dtype, lanes)
+            infinity = constant(float("inf"), F64 if dtype == F64 else F32, lanes)
             return f"({prefix}.eq ({prefix}.abs {code}) {infinity})"
         first, again = self.frame.twice(code, value_type(dtype, lanes))
         return f"({prefix}.ne {first} {again})"

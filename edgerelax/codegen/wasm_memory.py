@@ -1,4 +1,4 @@
-"""Loads and stores of CPU kernels: elements lie as in numpy, so that 4-bit ones take a byte.
+"""Loads and stores of CPU kernels: elements lie as in numpy, the shortest in a byte.
 
 Constant parts of an index become the offset of the instruction. What remains of the address must
 not be negative, which holds for offsets below 1 KiB because no tensor lies below that address.
@@ -50,7 +50,7 @@ def load(address: Address, dtype: DType, lanes: int) -> str:
     bits = f"(i32.load{width}_{sign} {address.operands()})"
     if dtype.is_float:
         return f"(f32x4.extract_lane 0 {_decode(f'(i32x4.splat {bits})', dtype)})"
-    return _sign_extend(bits, "i32") if dtype.name == "i4" else bits
+    return _sign_extend(bits, "i32", dtype.bits) if _is_short(dtype) else bits
 
 
 def _load_vector(address: Address, dtype: DType) -> str:
@@ -67,12 +67,17 @@ def _load_vector(address: Address, dtype: DType) -> str:
         return _decode(bits, dtype)
     if dtype.kind == "bool":
         return f"(i32x4.neg {bits})"
-    return _sign_extend(bits, "i32x4") if dtype.name == "i4" else bits
+    return _sign_extend(bits, "i32x4", dtype.bits) if _is_short(dtype) else bits
 
 
-def _sign_extend(bits: str, prefix: str) -> str:
-    """Of 4 bits: numpy keeps the upper half of their byte zero."""
-    return f"({prefix}.shr_s ({prefix}.shl {bits} (i32.const 28)) (i32.const 28))"
+def _is_short(dtype: DType) -> bool:
+    """Whether it is a signed type of less than a byte: numpy keeps the byte's other bits zero."""
+    return dtype.kind == "int" and dtype.bits < 8
+
+
+def _sign_extend(code: str, prefix: str, bits: int) -> str:
+    by = f"(i32.const {32 - bits})"
+    return f"({prefix}.shr_s ({prefix}.shl {code} {by}) {by})"
 
 
 def _decode(bits: str, dtype: DType) -> str:
@@ -88,8 +93,8 @@ def store(address: Address, value: str, dtype: DType, lanes: int) -> str:
     width = 16 if dtype.bits == 16 else 8
     if dtype.is_float:
         value = f"(i32x4.extract_lane 0 {_encode(f'(f32x4.splat {value})', dtype)})"
-    elif dtype.name == "i4":
-        value = f"(i32.and {value} (i32.const 15))"
+    elif _is_short(dtype):
+        value = f"(i32.and {value} (i32.const {(1 << dtype.bits) - 1}))"
     return f"(i32.store{width} {address.operands()} {value})"
 
 
@@ -101,8 +106,8 @@ def _store_vector(address: Address, value: str, dtype: DType) -> str:
         value = _encode(value, dtype)
     elif dtype.kind == "bool":
         value = f"(i32x4.neg {value})"
-    elif dtype.name == "i4":
-        value = f"(v128.and {value} (v128.const i32x4 15 15 15 15))"
+    elif _is_short(dtype):
+        value = f"(v128.and {value} (i32x4.splat (i32.const {(1 << dtype.bits) - 1})))"
     sign = "s" if dtype.kind == "int" else "u"
     halves = f"(i16x8.narrow_i32x4_{sign} {value} {_ZERO})"
     if dtype.bits == 16:

@@ -2,7 +2,7 @@
 
 32-bit types are themselves, or vectors of 4 where all accesses allow it. 64-bit integers are
 `vec2<u32>`, low word first. Narrower types are packed in u32 words, first element in the low bits;
-4-bit types take a byte each, as in numpy, which keeps its upper half zero.
+types of 2 and 4 bits take a byte each, as in numpy, which keeps its other bits zero.
 """
 
 from dataclasses import dataclass
@@ -191,7 +191,8 @@ def _encode(value: Text, dtype: DType, lanes: int) -> Text:
             return value
         case "int":
             raw = f"bitcast<{unsigned}>({value.text})"
-            return Text(f"{raw} & {unsigned}(15u)", LOGIC) if dtype.bits == 4 else Text(raw)
+            mask = f"{unsigned}({(1 << dtype.bits) - 1}u)"
+            return Text(f"{raw} & {mask}", LOGIC) if dtype.bits < 8 else Text(raw)
     return call(f"er_encode_{dtype.name}{suffix(lanes)}", value)
 
 

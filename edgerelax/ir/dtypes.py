@@ -48,6 +48,7 @@ def _row(name: str, kind: Kind, bits: int, numpy: Any) -> tuple[str, DType]:
     return name, DType(name, kind, bits, np.dtype(numpy))
 
 
+# In the order of their numbers in program files.
 DTYPES: dict[str, DType] = dict(
     (
         _row("f32", "float", 32, np.float32),
@@ -70,15 +71,31 @@ DTYPES: dict[str, DType] = dict(
         _row("u4", "uint", 4, ml_dtypes.uint4),
         _row("bool", "bool", 8, np.bool_),
         _row("string", "string", 0, np.object_),
+        _row("i2", "int", 2, ml_dtypes.int2),
+        _row("u2", "uint", 2, ml_dtypes.uint2),
+        _row("f4e2m1", "float", 4, ml_dtypes.float4_e2m1fn),
+        _row("f8e8m0", "float", 8, ml_dtypes.float8_e8m0fnu),
     )
 )
 
 F32, F64, F16, BF16 = DTYPES["f32"], DTYPES["f64"], DTYPES["f16"], DTYPES["bf16"]
 I64, I32, I16, I8 = DTYPES["i64"], DTYPES["i32"], DTYPES["i16"], DTYPES["i8"]
 U64, U32, U16, U8 = DTYPES["u64"], DTYPES["u32"], DTYPES["u16"], DTYPES["u8"]
+F8E8M0 = DTYPES["f8e8m0"]
 BOOL, STRING = DTYPES["bool"], DTYPES["string"]
 
 _BY_NUMPY = {dtype.numpy: dtype for dtype in DTYPES.values()}
+
+
+def to_powers(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Conversion to f8e8m0, which holds powers of two: rounded up, as ONNX does by default.
+
+    Zero gives the least; negative numbers, NaN and what is more than the greatest give NaN.
+    """
+    x = values.astype(np.float32)
+    bits = np.abs(x).view(np.uint32)
+    codes = np.where(bits > 0x400000, (bits >> 23) + (bits & 0x7FFFFF != 0), 0)
+    return np.where((x >= 0) & (codes < 255), codes, 255).astype(np.uint8).view(F8E8M0.numpy)
 
 
 def from_numpy(dtype: np.dtype[Any]) -> DType:

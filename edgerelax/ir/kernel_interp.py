@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgerelax.ir.dtypes import DType
+from edgerelax.ir.dtypes import F8E8M0, DType, to_powers
 from edgerelax.ir.kernel import (
     KERNEL_FUNCTIONS,
     Array,
@@ -43,7 +43,6 @@ from edgerelax.ir.kernel_memory import Accessors, KernelFault, Memory
 Values = npt.NDArray[Any]
 
 _BATCH = 1 << 17  # invocations at a time
-_NARROW_FLOATS = frozenset(("f16", "bf16", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz"))
 
 
 def run_kernel(
@@ -78,9 +77,9 @@ def _padded(flat: Values, dtype: DType, device: str) -> Values:
 
 def compute_type(dtype: DType) -> np.dtype[Any]:
     """How values of a type are held between operations."""
-    if dtype.name in _NARROW_FLOATS:
+    if dtype.is_float and dtype.bits < 32:
         return np.dtype(np.float32)
-    if dtype.bits == 4:
+    if 0 < dtype.bits < 8:
         return np.dtype(np.int8 if dtype.kind == "int" else np.uint8)
     return dtype.numpy
 
@@ -93,7 +92,8 @@ def convert(values: Values, source: DType, target: DType) -> Values:
         return _saturate(values, target)
     if target.is_integer:
         return _wrap(values, target)
-    return values.astype(target.numpy).astype(compute_type(target))
+    narrow = to_powers(values) if target == F8E8M0 else values.astype(target.numpy)
+    return narrow.astype(compute_type(target))
 
 
 def _saturate(values: Values, target: DType) -> Values:
@@ -107,9 +107,10 @@ def _saturate(values: Values, target: DType) -> Values:
 
 def _wrap(values: Values, target: DType) -> Values:
     held = values.astype(compute_type(target))
-    if target.bits != 4:
+    if target.bits >= 8:
         return held
-    return (held << 4).astype(held.dtype) >> 4
+    unused = 8 - target.bits
+    return (held << unused).astype(held.dtype) >> unused
 
 
 class _Run:

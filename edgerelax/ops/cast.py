@@ -1,15 +1,28 @@
 """Conversion between element types.
 
 Float to integer truncates and saturates, NaN gives 0; to integers of less than a byte it wraps, as
-from 32 bits. Integer to integer wraps. Anything to bool is whether it is not 0. To an 8-bit float,
-`saturate` says whether what is out of range becomes the largest finite value or what the format has
-for overflow (infinity or NaN).
+from 32 bits. Integer to integer wraps. Anything to bool is whether it is not 0. To a float of 8
+bits or less, `saturate` says whether what is out of range becomes the largest finite value or what
+the format has for overflow (infinity, NaN, or that value where there is neither).
 """
 
 import ml_dtypes
 import numpy as np
 
-from edgerelax.ir.dtypes import BF16, BOOL, DTYPES, F16, F32, I8, I32, I64, U8, DType
+from edgerelax.ir.dtypes import (
+    BF16,
+    BOOL,
+    DTYPES,
+    F8E8M0,
+    F16,
+    F32,
+    I8,
+    I32,
+    I64,
+    U8,
+    DType,
+    to_powers,
+)
 from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.op import Array, CallSite, Operator, Sample, normal
 from edgerelax.ir.scalar import Scalar, cast, op
@@ -30,14 +43,14 @@ def converted(x: Scalar, dtype: DType, saturate: bool = True) -> Scalar:
         return op("ne", x, 0)
     if x.dtype.is_float and _is_short(dtype):
         return cast(cast(x, I32), dtype)
-    if saturate and _is_float8(dtype):
+    if saturate and _is_tiny_float(dtype):
         largest = float(ml_dtypes.finfo(dtype.numpy).max)
         return cast(op("min", op("max", cast(x, F32), -largest), largest), dtype)
     return cast(x, dtype)
 
 
-def _is_float8(dtype: DType) -> bool:
-    return dtype.is_float and dtype.bits == 8
+def _is_tiny_float(dtype: DType) -> bool:
+    return dtype.is_float and dtype.bits <= 8
 
 
 def _is_short(dtype: DType) -> bool:
@@ -70,10 +83,10 @@ def reference(x: Array, dtype: DType, saturate: bool = True) -> Array:
         if dtype.is_integer and np.issubdtype(_as_standard(x).dtype, np.floating):
             whole = _float_to_integer(_as_standard(x), I32 if _is_short(dtype) else dtype)
             return whole.astype(dtype.numpy)
-        if saturate and _is_float8(dtype):
+        if saturate and _is_tiny_float(dtype):
             largest = np.float32(ml_dtypes.finfo(dtype.numpy).max)
-            return np.clip(x.astype(np.float32), -largest, largest).astype(dtype.numpy)
-        return x.astype(dtype.numpy)
+            x = np.clip(x.astype(np.float32), -largest, largest)
+        return to_powers(x) if dtype == F8E8M0 else x.astype(dtype.numpy)
 
 
 def _as_standard(x: Array) -> Array:
@@ -94,6 +107,8 @@ def _float_to_integer(x: Array, dtype: DType) -> Array:
 
 
 _NARROW = (F16, BF16, I8, U8, BOOL, DTYPES["f8e4m3fn"], DTYPES["f8e5m2"])
+_SHORT = tuple(DTYPES[d] for d in ("i4", "u4", "i2", "u2"))
+_NEAR_ZERO = np.append(SPECIAL, np.linspace(-7, 7, 113)).astype(np.float32)
 
 OPERATORS = (
     Operator(
@@ -105,7 +120,8 @@ OPERATORS = (
         attrs={"dtype": F32, "saturate": True},
         samples=(
             *(Sample((SPECIAL * 7,), {"dtype": d}) for d in (*_NARROW, I32, I64)),
-            *(Sample((np.arange(-9.5, 16),), {"dtype": DTYPES[d]}) for d in ("i4", "u4")),
+            *(Sample((np.arange(-9.5, 16),), {"dtype": d}) for d in _SHORT),
+            *(Sample((_NEAR_ZERO,), {"dtype": DTYPES[d]}) for d in ("f4e2m1", "f8e8m0")),
             *(Sample((SPECIAL * 1e3,), {"dtype": d, "saturate": False}) for d in _NARROW[-2:]),
             *(Sample((np.arange(-300, 300, 37),), {"dtype": d}) for d in (*_NARROW[:5], F32, I32)),
             Sample((np.array([True, False]),), {"dtype": F32}),

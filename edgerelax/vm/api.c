@@ -116,7 +116,7 @@ static bool check_input(ErModel *m, const ErFunction *f, uint32_t k) {
     elements *= (uint64_t)input->dims[d];
     if (elements > UINT32_MAX && !empty) break; /* more than any host has */
   }
-  const uint64_t bytes = empty ? 0 : (elements * er_dtypes[row->dtype].bits + 7) / 8;
+  const uint64_t bytes = empty ? 0 : elements * ((er_dtypes[row->dtype].bits + 7) / 8);
   if (bytes > input->bytes)
     return er_fail(m, ER_ERROR_INPUT, "input '%q' has %u bytes; its shape needs %i", name,
                    input->bytes, (int64_t)bytes);

@@ -147,6 +147,10 @@ typedef enum {
   X(U8, "u8", UINT, 8) \
   X(U4, "u4", UINT, 4) \
   X(BOOL, "bool", BOOL, 8) \
-  X(STRING, "string", STRING, 0)
+  X(STRING, "string", STRING, 0) \
+  X(I2, "i2", INT, 2) \
+  X(U2, "u2", UINT, 2) \
+  X(F4E2M1, "f4e2m1", FLOAT, 4) \
+  X(F8E8M0, "f8e8m0", FLOAT, 8)
 
 #endif

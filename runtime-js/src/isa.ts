@@ -94,6 +94,10 @@ export const DTYPES = [
   'u4',
   'bool',
   'string',
+  'i2',
+  'u2',
+  'f4e2m1',
+  'f8e8m0',
 ] as const;
 
 /** Word offsets. */

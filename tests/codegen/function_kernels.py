@@ -233,5 +233,5 @@ def fill(values: np.ndarray) -> np.ndarray:
 
 
 def all_codes(dtype: DType) -> np.ndarray:
-    """Every value of an 8-bit or 16-bit type."""
-    return np.arange(1 << dtype.bits, dtype=f"u{dtype.bits // 8}").view(dtype.numpy)
+    """Every value of a type of 16 bits or less."""
+    return np.arange(1 << dtype.bits, dtype=f"u{dtype.bytes}").view(dtype.numpy)

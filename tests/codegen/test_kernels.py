@@ -299,8 +299,8 @@ def test_packed_tails(run: Run, dtype: DType, size: int) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("dtype", [DTYPES["i4"], DTYPES["u4"]], ids=str)
-def test_four_bit_loads(run: Run, device: str, dtype: DType) -> None:
+@pytest.mark.parametrize("dtype", [DTYPES[name] for name in ("i4", "u4", "i2", "u2")], ids=str)
+def test_short_loads(run: Run, device: str, dtype: DType) -> None:
     """Alone, four at a place that is a multiple of four, and four anywhere."""
     size = 24
     one = KCast(I32, 1, KLoad(dtype, 1, "x", var("i")))

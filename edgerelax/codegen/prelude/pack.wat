@@ -184,3 +184,49 @@
 
 (func $er_round_f8e5m2fnuz_v4 (param $x v128) (result v128)
   (call $er_decode_f8e5m2fnuz_v4 (call $er_encode_f8e5m2fnuz_v4 (local.get $x))))
+
+;; Without infinities and NaNs: what is out of range becomes the greatest, NaN a zero of other sign.
+(func $er_decode_f4e2m1_v4 (param $bits v128) (result v128)
+  (call $er_decode_f8
+    (v128.or
+      (v128.and (local.get $bits) (i32x4.splat (i32.const 7)))
+      (i32x4.shl (v128.and (local.get $bits) (i32x4.splat (i32.const 8))) (i32.const 4)))
+    (i32.const 1) (i32.const 0x3f000000) (f32.const 0.5)))
+
+(func $er_encode_f4e2m1_v4 (param $x v128) (result v128) (local $sign v128)
+  (local.set $sign (v128.and
+    (i32x4.shr_u (local.get $x) (i32.const 28)) (i32x4.splat (i32.const 8))))
+  (v128.bitselect
+    (v128.or (local.get $sign)
+      (call $er_finish_f8 (local.get $x)
+        (call $er_encode_f8 (local.get $x)
+          (i32.const 1) (i32.const 0x3f000000) (i32.const 0x3f800000) (f32.const 2))
+        (i32.const 0x40c00000) (i32.const 7)))
+    (v128.xor (local.get $sign) (i32x4.splat (i32.const 8)))
+    (f32x4.eq (local.get $x) (local.get $x))))
+
+(func $er_round_f4e2m1_v4 (param $x v128) (result v128)
+  (call $er_decode_f4e2m1_v4 (call $er_encode_f4e2m1_v4 (local.get $x))))
+
+;; Powers of two from 2^-127 on: an exponent and nothing else. Rounded up.
+(func $er_decode_f8e8m0_v4 (param $bits v128) (result v128)
+  (call $er_nan_where
+    (v128.bitselect
+      (i32x4.splat (i32.const 0x400000))
+      (i32x4.shl (local.get $bits) (i32.const 23))
+      (i32x4.eq (local.get $bits) (i32x4.splat (i32.const 0))))
+    (i32x4.eq (local.get $bits) (i32x4.splat (i32.const 255)))))
+
+(func $er_encode_f8e8m0_v4 (param $x v128) (result v128)
+  (v128.andnot
+    (i32x4.min_u (i32x4.splat (i32.const 255))
+      (i32x4.sub
+        (i32x4.shr_u (local.get $x) (i32.const 23))
+        (i32x4.ne (v128.and (local.get $x) (i32x4.splat (i32.const 0x7fffff)))
+          (i32x4.splat (i32.const 0)))))
+    (v128.or
+      (i32x4.le_u (local.get $x) (i32x4.splat (i32.const 0x400000)))
+      (i32x4.eq (local.get $x) (i32x4.splat (i32.const 0x80000000))))))
+
+(func $er_round_f8e8m0_v4 (param $x v128) (result v128)
+  (call $er_decode_f8e8m0_v4 (call $er_encode_f8e8m0_v4 (local.get $x))))

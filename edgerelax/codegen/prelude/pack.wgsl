@@ -130,6 +130,31 @@ fn er_encode_f8e5m2fnuz(x: F) -> U {
   return select(signed, U(128u), over);
 }
 
+// Without infinities and NaNs: what is out of range becomes the greatest, NaN a zero of other sign.
+fn er_decode_f4e2m1(bits: U) -> F {
+  return er_decode_f8((bits & U(7u)) | ((bits & U(8u)) << U(4u)), 1u, 0x3f000000u, 0.5f);
+}
+
+fn er_encode_f4e2m1(x: F) -> U {
+  let size = er_encode_f8(x, 1u, 0x3f000000u, 0x3f800000u, 2.0f);
+  let sign = (bitcast<U>(x) >> U(28u)) & U(8u);
+  let over = (bitcast<U>(x) & U(0x7fffffffu)) >= U(0x40c00000u);
+  return select(select(size, U(7u), over) | sign, sign ^ U(8u), er_isnan(x));
+}
+
+// Powers of two from 2^-127 on: an exponent and nothing else. Rounded up.
+fn er_decode_f8e8m0(bits: U) -> F {
+  let value = select(bits << U(23u), U(0x400000u), bits == U(0u));
+  return bitcast<F>(select(value, U(0x7fc00000u), bits == U(255u)));
+}
+
+fn er_encode_f8e8m0(x: F) -> U {
+  let bits = bitcast<U>(x);
+  let code = (bits >> U(23u)) + select(U(0u), U(1u), (bits & U(0x7fffffu)) != U(0u));
+  let least = (bits <= U(0x400000u)) | (bits == U(0x80000000u));
+  return select(min(code, U(255u)), U(0u), least);
+}
+
 fn er_round_f8e4m3fn(x: F) -> F {
   return er_decode_f8e4m3fn(er_encode_f8e4m3fn(x));
 }
@@ -144,4 +169,12 @@ fn er_round_f8e5m2(x: F) -> F {
 
 fn er_round_f8e5m2fnuz(x: F) -> F {
   return er_decode_f8e5m2fnuz(er_encode_f8e5m2fnuz(x));
+}
+
+fn er_round_f4e2m1(x: F) -> F {
+  return er_decode_f4e2m1(er_encode_f4e2m1(x));
+}
+
+fn er_round_f8e8m0(x: F) -> F {
+  return er_decode_f8e8m0(er_encode_f8e8m0(x));
 }

@@ -27,30 +27,31 @@ def _dequantize_linear(node: Node) -> Result:
     x, scale, zero = node.value(0), node.value(1), node.input(2)
     named = node.attr("output_dtype", 0)
     dtype = node.dtype_attr("output_dtype") if named else node.dtype(scale)
-    attrs = _blocks(node, x, scale)
-    return node.emit(
-        "dequantize_linear", x, one(node, scale), one(node, zero), dtype=dtype, **attrs
-    )
+    scale, zero, attrs = _scales(node, x, scale, zero)
+    return node.emit("dequantize_linear", x, scale, zero, dtype=dtype, **attrs)
 
 
 def quantize(node: Node, x: Value, scale: Value, zero: Value | None, dtype: DType) -> Value:
     """round(x / scale) + zero, saturated; per axis or block as the node says."""
-    attrs = _blocks(node, x, scale)
+    scale, zero, attrs = _scales(node, x, scale, zero)
     if node.dtype(x) != node.dtype(scale):
         x = node.cast(x, node.dtype(scale))
     saturate = bool(node.attr("saturate", 1))
-    return node.emit(
-        "quantize_linear", x, one(node, scale), one(node, zero),
-        dtype=dtype, saturate=saturate, **attrs,
-    )  # fmt: skip
+    return node.emit("quantize_linear", x, scale, zero, dtype=dtype, saturate=saturate, **attrs)
 
 
-def _blocks(node: Node, x: Value, scale: Value) -> dict[str, int]:
-    """Which axis scales run along, and over how many elements each reaches."""
-    if node.rank(scale) == 0 or node.is_single(scale):
-        return {}
-    block = node.attr("block_size", 0)
-    return {"axis": node.axis(x, node.attr("axis", 1)), "block_size": block}
+def _scales(
+    node: Node, x: Value, scale: Value, zero: Value | None
+) -> tuple[Value, Value | None, dict[str, int]]:
+    """Scales and zero points, which axis they run along, and how many elements each reaches.
+
+    There is one scale for all where that is known, or where x has no such axis.
+    """
+    axis, rank = node.attr("axis", 1), node.rank(x)
+    if node.rank(scale) == 0 or node.is_single(scale) or not -rank <= axis < rank:
+        return node.reshape(scale, ()), None if zero is None else node.reshape(zero, ()), {}
+    attrs = {"axis": node.axis(x, axis), "block_size": node.attr("block_size", 0)}
+    return scale, one(node, zero), attrs
 
 
 def one(node: Node, value: Value | None) -> Value | None:

@@ -33,6 +33,10 @@ ELEMENT_TYPES: dict[int, DType] = {
     TensorProto.UINT8: DTYPES["u8"],
     TensorProto.UINT4: DTYPES["u4"],
     TensorProto.BOOL: DTYPES["bool"],
+    TensorProto.INT2: DTYPES["i2"],
+    TensorProto.UINT2: DTYPES["u2"],
+    TensorProto.FLOAT4E2M1: DTYPES["f4e2m1"],
+    TensorProto.FLOAT8E8M0: DTYPES["f8e8m0"],
     TensorProto.STRING: DTYPES["string"],
 }
 ONNX_TYPES = {dtype.name: number for number, dtype in ELEMENT_TYPES.items()}
@@ -69,7 +73,7 @@ def array_of(proto: onnx.TensorProto, folder: Path | None) -> Array:
 
 
 def stored_bytes(dtype: DType, count: int) -> int:
-    """Bytes of `count` elements in a file, 4-bit ones two to a byte."""
+    """Bytes of `count` elements in a file; those of 2 and 4 bits share bytes."""
     return (count * dtype.bits + 7) // 8
 
 
@@ -83,15 +87,16 @@ def _unpacked(data: Array, dtype: DType, shape: tuple[int, ...], what: str) -> A
         raise FormatError(
             f"{what}: {dtype}{list(shape)} takes {need} bytes, the file has {data.size}"
         )
-    if dtype.bits == 4:
-        return _nibbles(data, count).astype(dtype.numpy).reshape(shape)
+    if dtype.bits < 8:
+        return _split(data, dtype, count).reshape(shape)
     return data.view(dtype.numpy.newbyteorder("<")).astype(dtype.numpy, copy=False).reshape(shape)
 
 
-def _nibbles(data: Array, count: int) -> Array:
-    """4-bit elements, low half first. Casting to a signed 4-bit type keeps the low bits."""
-    pairs = np.stack([data & 15, data >> 4], axis=-1)
-    return pairs.reshape(-1)[:count]
+def _split(data: Array, dtype: DType, count: int) -> Array:
+    """Elements of less than a byte, those in the low bits first."""
+    shifts = np.arange(0, 8, dtype.bits, dtype=np.uint8)
+    codes = data.reshape(-1, 1) >> shifts & (1 << dtype.bits) - 1
+    return codes.astype(np.uint8).reshape(-1)[:count].view(dtype.numpy)
 
 
 def _bits(carrier: type) -> Callable[[Any, DType], Array]:
@@ -130,7 +135,7 @@ def _field_of(dtype: DType) -> tuple[str, Callable[[Any, DType], Array]]:
             return "string_data", _text
         case "f16" | "bf16":
             return "int32_data", _bits(np.uint16)
-        case name if name.startswith("f8"):
+        case name if name.startswith(("f8", "f4")):
             return "int32_data", _bits(np.uint8)
     return "int32_data", _small
 
@@ -138,8 +143,8 @@ def _field_of(dtype: DType) -> tuple[str, Callable[[Any, DType], Array]]:
 def _from_fields(proto: onnx.TensorProto, dtype: DType, count: int, what: str) -> Array:
     name, convert = _field_of(dtype)
     field = getattr(proto, name)
-    if dtype.bits == 4 and len(field) == (count + 1) // 2:
-        return _nibbles(np.array(field, np.int64).astype(np.uint8), count).astype(dtype.numpy)
+    if 0 < dtype.bits < 8 and len(field) == stored_bytes(dtype, count):
+        return _split(np.array(field, np.int64).astype(np.uint8), dtype, count)
     if len(field) != count:
         raise FormatError(
             f"{what}: {dtype}{list(proto.dims)} has {count} elements, {name} holds {len(field)}"
