@@ -32,6 +32,7 @@ from edgerelax.passes.cse import cse
 from edgerelax.passes.dce import dce
 from edgerelax.passes.fold_constants import fold_constants
 from edgerelax.passes.fold_scales import fold_scales
+from edgerelax.passes.fold_transposes import fold_transposes
 from edgerelax.passes.fuse import fuse
 from edgerelax.passes.fuse_loops import fuse_loops
 from edgerelax.passes.guard import guard
@@ -53,6 +54,7 @@ GRAPH: tuple[Pass, ...] = (
     canonicalize,  # takes apart the tuples that folding made
     cse,  # before legalize: operators compare by name and attributes, loops by text
     dce,  # what folding left behind must not be lowered, nor count as a use below
+    fold_transposes,  # before the passes that follow a value from use to use
     fold_scales,  # after cse: a weight that two operators share is one constant
     combine_matmuls,  # after fold_scales: biases and scales are where it looks for them
     guard,  # needs the operators' rules; what nothing uses needs no check
@@ -66,6 +68,7 @@ OPTIONAL = frozenset(
         "fold_constants",
         "cse",
         "dce",
+        "fold_transposes",
         "fold_scales",
         "combine_matmuls",
         "fuse",

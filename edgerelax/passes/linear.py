@@ -118,10 +118,7 @@ class Linear:
             weight, bias = weight * self.out_factor(scale), bias * scale + shift
         with np.errstate(over="ignore"):
             new, new_bias = weight.astype(w.dtype), bias.astype(w.dtype)
-        if (
-            not np.isfinite(new.astype(np.float64)).all()
-            or not np.isfinite(new_bias.astype(np.float64)).all()
-        ):
+        if not _all_finite(new) or not _all_finite(new_bias):
             return None
         return self._emit(new, new_bias, data, result, names)
 
