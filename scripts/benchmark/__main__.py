@@ -59,8 +59,6 @@ def main() -> int:
     console = Console(highlight=False, width=150)
     result = json.loads(options.source.read_text()) if options.source else measure(options, console)
     if not options.source:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
         console.print(f"all figures: {options.json}")
     console.print(tables.summary(result))
     if options.docs:
@@ -72,12 +70,14 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     """Everything that the options ask for, as plain data."""
     shutil.rmtree(SITE, ignore_errors=True)
     (SITE / "cases").mkdir(parents=True)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
     in_pages = any(host in contest.IN_PAGES for host in options.hosts)
     with contextlib.ExitStack() as stack:
         browser = stack.enter_context(pages.browser(SITE)) if in_pages else None
-        stand = contest.Stand(browser)
+        described = machine.describe(browser)
+        stand = contest.Stand(browser, described["adapters"])
         result: dict[str, Any] = {
-            "machine": machine.describe(browser),
+            "machine": described,
             "options": told(options),
             "hosts": contest.HOSTS,
             "models": {},
@@ -90,6 +90,7 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
             result["models"][name] = about(model)
             for host in options.hosts:
                 console.print(measure_on(host, model, stand, plan, result))
+                options.json.write_text(json.dumps(result, indent=1) + "\n")  # so far
     return result
 
 

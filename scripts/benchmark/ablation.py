@@ -4,7 +4,7 @@ from typing import Any
 
 from edgerelax.pipeline import OPTIONAL
 from scripts.benchmark.cases import Subject
-from scripts.benchmark.contest import Stand, describe, planned
+from scripts.benchmark.contest import Stand, describe
 from scripts.benchmark.rounds import Effort, Race
 from scripts.benchmark.statistics import paired_ratio
 
@@ -31,6 +31,6 @@ def ablate(
         warm = [s.milliseconds for s in records[name].warm]
         out[name] = describe(records[name], subject) | {
             "ratio": paired_ratio(warm, whole),
-            "activations": planned(subject, host, *without),
+            "activations": stand.activations(subject, host, *without),
         }
     return out

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edgerelax.artifact.manifest import Manifest, ProgramInfo
+from scripts.benchmark import machine
 from scripts.benchmark.cases import Artifact, Subject, graph_bytes
 from scripts.benchmark.page_of_docs import OURS
 from scripts.benchmark.pages import PageContender
@@ -28,9 +30,10 @@ Data = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """Where contests take place."""
+    """Where contests take place; `adapters` says what plays the GPU on each host that has one."""
 
     browser: Browser | None
+    adapters: Mapping[str, str | None]
 
     def ours(self, subject: Subject, host: str, artifact: Artifact, name: str = OURS) -> Contender:
         """Our contender with an artifact on a host."""
@@ -55,6 +58,20 @@ class Stand:
         cases = self._cases(subject)
         return [PageContender("onnxruntime-web", self.browser, library, host, url, cases)]
 
+    def program(self, manifest: Manifest, host: str) -> ProgramInfo:
+        """The program that runs there."""
+        if host in ("wasm", "cpu"):
+            return next(p for p in manifest.programs if p.device == "cpu")
+        kind = "software" if machine.is_software(self.adapters.get(host)) else "gpu"
+        offered = [p for p in manifest.programs if p.device == "gpu"]
+        return next((p for p in offered if getattr(p, "adapter", None) == kind), offered[0])
+
+    def activations(self, subject: Subject, host: str, *without: str) -> int | None:
+        """Bytes of the memory plan at the warm case."""
+        manifest = subject.artifact(*without).manifest
+        sizes = sizes_of(manifest, subject.inputs[subject.warm])
+        return activations(self.program(manifest, host), sizes)
+
     def _cases(self, subject: Subject) -> str:
         return f"/cases/{subject.cases.name}"
 
@@ -69,23 +86,10 @@ def contest(stand: Stand, subject: Subject, host: str, effort: Effort) -> Data:
     records = race.run(len(subject.inputs), subject.warm)
     for name, record in records.items():
         if name == OURS:
-            record.facts["activations"] = planned(subject, host)
+            record.facts["activations"] = stand.activations(subject, host)
         if "download" in record.facts and name != OURS:
             record.facts["download"]["graph_bytes"] = graph_bytes(subject.model)
     return told(records, subject)
-
-
-def device_of(host: str) -> str:
-    """The main device of the programs that run there."""
-    return "gpu" if host in ("webgpu", "wgpu") else "cpu"
-
-
-def planned(subject: Subject, host: str, *without: str) -> int | None:
-    """Bytes of activations at the warm case, as the memory plan has them for the host's device."""
-    manifest = subject.artifact(*without).manifest
-    sizes = sizes_of(manifest, subject.inputs[subject.warm])
-    program = next(p for p in manifest.programs if p.device == device_of(host))
-    return activations(program, sizes)
 
 
 def told(records: Mapping[str, Record], subject: Subject) -> Data:

@@ -1,5 +1,6 @@
 """What the numbers were measured on."""
 
+import json
 import os
 import platform
 import shutil
@@ -25,8 +26,10 @@ def describe(browser: Browser | None) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "system": platform.platform(),
         "load": round(os.getloadavg()[0], 2),
-        "webgpu_adapter": adapter(browser) if browser else None,
-        "wgpu_adapter": _native_adapter(),
+        "adapters": {
+            "webgpu": adapter(browser) if browser else None,
+            "wgpu": _native_adapter(),
+        },
         "versions": {
             "edgerelax": f"{VERSION} ({_commit()})",
             "onnxruntime": onnxruntime.__version__,
@@ -37,6 +40,11 @@ def describe(browser: Browser | None) -> dict[str, Any]:
             "python": platform.python_version(),
         },
     }
+
+
+def is_software(adapter: str | None) -> bool:
+    """Whether a CPU plays that GPU."""
+    return adapter is not None and any(n in adapter.lower() for n in ("swiftshader", "llvmpipe"))
 
 
 def _processor() -> str:
@@ -55,8 +63,6 @@ def _native_adapter() -> str | None:
 
 
 def _web_version() -> str:
-    import json
-
     return str(json.loads((ORT.parent / "package.json").read_text())["version"])
 
 

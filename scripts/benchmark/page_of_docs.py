@@ -4,11 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scripts.benchmark.machine import is_software
 from scripts.benchmark.statistics import geometric_mean
 from scripts.benchmark.tables import milliseconds, percent, ratio
 
 Data = Mapping[str, Any]
 MOST_KERNELS = 12
+BUSY = 0.5  # load per core
 OURS = "edgerelax"
 
 HEAD = (Path(__file__).parent / "introduction.md").read_text()
@@ -47,13 +49,14 @@ def _machine(machine: Data) -> Iterator[str]:
             ("processor", f"{machine['processor']}, {machine['cores']} cores"),
             ("system", machine["system"]),
             ("load before the run", str(machine["load"])),
-            ("WebGPU adapter", machine["webgpu_adapter"] or "not used"),
-            ("wgpu adapter", machine["wgpu_adapter"] or "none"),
+            ("WebGPU adapter", machine["adapters"]["webgpu"] or "not used"),
+            ("wgpu adapter", machine["adapters"]["wgpu"] or "none"),
             ("versions", ", ".join(versions)),
         ),
     )
-    adapters = f"{machine['webgpu_adapter']} {machine['wgpu_adapter']}".lower()
-    if any(name in adapters for name in ("swiftshader", "llvmpipe")):
+    if machine["load"] > BUSY * machine["cores"]:
+        yield "**The machine was busy: these times show that measuring works, and nothing else.**"
+    if any(is_software(adapter) for adapter in machine["adapters"].values()):
         yield "A software adapter played the GPU: its times say nothing about real GPUs."
 
 

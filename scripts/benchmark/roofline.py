@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edgerelax import api
-from edgerelax.artifact.manifest import Manifest
 from scripts.benchmark.cases import Subject
-from scripts.benchmark.contest import OURS, Stand, device_of
+from scripts.benchmark.contest import OURS, Stand
 from scripts.benchmark.pages import PageContender
 from scripts.benchmark.rounds import ContenderError
 from scripts.benchmark.sizes import sizes_of
@@ -32,11 +31,13 @@ def roofline(stand: Stand, subject: Subject, host: str) -> dict[str, Any]:
         return {"failure": str(error)}
     finally:
         contender.close()
+    program = stand.program(artifact.manifest, host)
     if host == "wasm":
-        names = cpu_kernels(artifact.manifest)
+        names = getattr(program, "cpu_kernels", None) or artifact.manifest.cpu_kernels
         times = [time | {"name": names[int(time["name"])]} for time in times]
     sizes = sizes_of(artifact.manifest, subject.inputs[subject.warm])
-    mine = [s for s in scheduled if s.target.device == device_of(host)]
+    mine = [s for s in scheduled if s.target.name == getattr(program, "name", s.target.name)]
+    mine = [s for s in mine if s.target.device == program.device]
     return {"failure": None, "rows": rows(times, mine, sizes)}
 
 
@@ -72,8 +73,3 @@ def bound(owner: Scheduled | None, calls: float, ms: float, sizes: Mapping[str, 
         "reached": least * calls * 1e3 / ms if ms else None,
         "strategy": " + ".join(owner.strategies),
     }
-
-
-def cpu_kernels(manifest: Manifest) -> list[str]:
-    """Names by index in the function table, of the CPU program."""
-    return list(manifest.cpu_kernels)
