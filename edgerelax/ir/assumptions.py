@@ -1,14 +1,14 @@
-"""Sizes that annotation rules take to be equal though it is not proven.
+"""What annotation rules take for granted though it is not proven.
 
-A rule that needs two sizes to agree asks `agree`. It goes on unless they contradict; while someone
-collects, pairs that only a run can decide are noted.
+A rule that needs two sizes to agree asks `agree`, one that needs an integer other than 0 `nonzero`.
+It goes on unless they contradict; while someone collects, what only a run can decide is noted.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from edgerelax.sym import Expr, prove_eq
+from edgerelax.sym import Expr, as_expr, eq, prove_eq, select
 
 Pairs = dict[tuple[Expr, Expr], str]
 _noted: ContextVar[Pairs | None] = ContextVar("noted", default=None)
@@ -21,6 +21,11 @@ def agree(a: Expr, b: Expr, need: str = "") -> bool:
     if proven is None and pairs is not None:
         pairs[a, b] = need or f"{a} and {b} must be equal"
     return proven is not False
+
+
+def nonzero(value: Expr, need: str) -> bool:
+    """Whether an integer can be other than 0; `need` says in words that it must."""
+    return agree(select(eq(value, 0), 0, 1), as_expr(1), need)
 
 
 @contextmanager

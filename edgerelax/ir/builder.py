@@ -50,6 +50,7 @@ from edgerelax.ir.graph import (
     ReadInts,
     Value,
     Var,
+    used_symbols,
 )
 from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.names import Names
@@ -478,6 +479,14 @@ class Function(Builder):
         """An input of any kind."""
         if any(p.name == name for p in self._params):
             raise ValueError(f"{self.name} has an input {name} already")
+        twins = {s.name for s in self.visible} & {
+            s.name for s in defined_by(annotation) - self.visible
+        }
+        if twins:
+            raise ShapeError(
+                f"{self.name}: input {name} has another symbol {min(twins)}, of other bounds",
+                hint="make it once and use that one",
+            )
         var = Var(name, annotation)
         self.names.taken.add(name)
         self._params.append(var)
@@ -492,16 +501,41 @@ class Function(Builder):
 
     def func(self, **attrs: Any) -> GraphFunc:
         """The function as built."""
-        undefined = {s for p in self._params for s in symbols_of(p.annotation)} - self.visible
-        if undefined:
-            names = ", ".join(sorted(s.name for s in undefined))
-            raise ShapeError(
-                f"{self.name}: nothing defines {names}",
-                hint="some input needs a dim that is just the symbol",
-            )
         body = self.finish(tuple(self._outputs.values()))
+        if not attrs.get("primitive"):  # shares the symbols of its only caller
+            self._check_symbols(body)
         return GraphFunc(self.name, tuple(self._params), body, tuple(self._outputs), attrs)
+
+    def _check_symbols(self, body: Block) -> None:
+        """Raise ShapeError for a symbol that is used where nothing defines it."""
+        defined = {s for p in self._params for s in defined_by(p.annotation)}
+        used = {p.name: symbols_of(p.annotation) - defined for p in self._params}
+        for name, stray in (*used.items(), *_strays(body, defined)):
+            if stray:
+                names = ", ".join(sorted(s.name for s in stray))
+                twins = {s.name for s in stray} & {s.name for s in defined}
+                raise ShapeError(
+                    f"{self.name}: nothing defines {names}, of which {name} speaks",
+                    hint="use the symbol that the input has: this one has other bounds"
+                    if twins
+                    else "some input needs a dim that is just the symbol",
+                )
 
     def module(self) -> Module:
         """A module with this function, the loop functions it calls and all it was built around."""
         return replace(self.around, loops=self.loops).with_func(self.func())
+
+
+def _strays(block: Block, defined: set[Symbol]) -> Iterator[tuple[str, set[Symbol]]]:
+    """Names of values, and the symbols of theirs that nothing before them defines."""
+    visible = set(defined)
+    for binding in block.bindings:
+        value, var = binding.value, binding.var
+        yield var.name, used_symbols(value) - visible
+        if isinstance(value, MatchCast):
+            visible |= defined_by(var.annotation)
+        elif isinstance(value, IfElse):
+            yield from _strays(value.then, visible)
+            yield from _strays(value.other, visible)
+            visible.update(value.symbols)
+        yield var.name, symbols_of(var.annotation) - visible

@@ -9,7 +9,7 @@ from typing import Any
 
 from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.op import Array, Operator
-from edgerelax.ir.types import Annotation
+from edgerelax.ir.types import Annotation, exprs_in
 from edgerelax.sym import Expr, Symbol
 
 
@@ -202,6 +202,21 @@ def operands(value: Expression) -> tuple[Value, ...]:
         case Var() | Constant():
             return (value,)
     return ()
+
+
+def used_symbols(value: Expression) -> set[Symbol]:
+    """Symbols that an expression itself speaks of; not its operands, not the blocks in it."""
+    exprs: list[Expr] = []
+    match value:
+        case Call(attrs=attrs) | CallLibrary(attrs=attrs):
+            exprs = list(exprs_in(attrs))
+        case MakeShape(dims=dims):
+            exprs = list(dims)
+        case CallTIR(symbols=symbols):
+            exprs = [e for _, e in symbols]
+        case IfElse(cond=Expr() as cond):
+            exprs = [cond]
+    return {s for e in exprs for s in e.symbols()}
 
 
 def free_values(block: Block) -> tuple[Value, ...]:

@@ -23,25 +23,22 @@ from edgerelax.ir.dtypes import from_numpy
 from edgerelax.ir.graph import (
     Binding,
     Block,
-    Call,
     CallGraph,
-    CallLibrary,
     CallTIR,
     Constant,
-    Expression,
     GraphFunc,
     IfElse,
-    MakeShape,
     MatchCast,
     Module,
     ReadInts,
     Value,
     Var,
     operands,
+    used_symbols,
 )
 from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.printer import binding_text
-from edgerelax.ir.types import Annotation, Tensor, Tuple, as_tensor, exprs_in, symbols_of
+from edgerelax.ir.types import Annotation, Tensor, Tuple, as_tensor, symbols_of
 from edgerelax.ir.verify_loop import verify_loop
 from edgerelax.sym import Atom, Expr, ExprLike, Symbol, as_expr, prove_eq
 
@@ -134,7 +131,7 @@ class _FuncVerifier:
     def binding(self, binding: Binding, scope: _Scope) -> None:
         value, var = binding.value, binding.var
         self.check_values(operands(value), scope, binding)
-        self.check_symbols(_used_symbols(value), scope, binding)
+        self.check_symbols(used_symbols(value), scope, binding)
         match value:
             case IfElse():
                 self.branch(binding, value, scope)
@@ -242,19 +239,6 @@ def _is_exactly(given: Annotation, wanted: Annotation) -> bool:
 def _symbols_under(loop: LoopFunc, bound: dict[Atom, ExprLike]) -> set[Symbol]:
     """The caller's symbols that a call needs."""
     return {s for own in loop.symbols() for s in own.expr.subs(bound).symbols()}
-
-
-def _used_symbols(value: Expression) -> set[Symbol]:
-    match value:
-        case Call(attrs=attrs) | CallLibrary(attrs=attrs):
-            exprs = list(exprs_in(attrs))
-        case MakeShape(dims=dims):
-            exprs = list(dims)
-        case CallTIR(symbols=symbols):
-            exprs = [e for _, e in symbols]
-        case _:
-            exprs = []
-    return {s for e in exprs for s in e.symbols()}
 
 
 def _all_symbols(func: GraphFunc) -> set[Symbol]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from edgerelax.ir.assumptions import nonzero
 from edgerelax.ir.dtypes import I64
 from edgerelax.ir.loop import Combiner, LoopFunc
 from edgerelax.ir.op import Array, CallSite, Operator, Sample, normal
@@ -19,7 +20,6 @@ from edgerelax.ops.maps import (
     tensor_of,
 )
 from edgerelax.ops.rules import NUMERIC, allowed, reduce_dims
-from edgerelax.sym import prove_eq
 
 
 def _infer(site: CallSite) -> Annotation:
@@ -31,7 +31,7 @@ def _infer(site: CallSite) -> Annotation:
     along = normal_axis(site, site.attrs["axis"], x.rank)
     if x.dims is None:
         return Tensor(None, I64, x.rank if keepdims else x.rank - 1)
-    if prove_eq(x.dims[along], 0) is True:
+    if not nonzero(x.dims[along], f"dim {along} must not be empty: nothing to choose from"):
         raise fail(site, f"dim {along} is 0: nothing to choose from")
     return Tensor(reduce_dims(x.dims, (along,), keepdims), I64)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from edgerelax.ir.assumptions import nonzero
 from edgerelax.ir.dtypes import F32, I32, I64, DType
 from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.op import Array, CallSite, Operator, Sample
@@ -81,7 +82,7 @@ def _reference_integers(values: Sequence[int], rank: int, dtype: DType) -> Array
 def _range(site: CallSite) -> tuple[Expr, Expr, Expr]:
     """(start, count, delta)."""
     start, limit, delta = exprs((site.attrs["start"], site.attrs["limit"], site.attrs["delta"]))
-    if delta.as_int() == 0:
+    if not nonzero(delta, "delta must not be 0"):
         raise fail(site, "delta 0")
     return start, range_count(start, limit, delta), delta
 

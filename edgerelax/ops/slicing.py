@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from edgerelax.ir.assumptions import nonzero
 from edgerelax.ir.dtypes import BOOL
 from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.op import Array, CallSite, Operator, Sample, normal
@@ -104,7 +105,7 @@ def _cuts(site: CallSite, dims: Dims) -> dict[int, tuple[Expr, Expr, Expr]]:
         )
     cuts = {}
     for axis, start, end, step in zip(named, starts, ends, steps, strict=True):
-        if step.as_int() == 0:
+        if not nonzero(step, f"the step along axis {axis} must not be 0"):
             raise fail(site, f"step 0 along axis {axis}")
         cuts[axis] = (*slice_bounds(dims[axis], start, end, step), step)
     return cuts

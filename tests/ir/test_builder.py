@@ -1,5 +1,6 @@
 """Deduction on emit, branches, host integers, and rebuilding."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from edgerelax.ir.names import Names, identifier
 from edgerelax.ir.rebuild import rebuild
 from edgerelax.ir.types import IntTensor, Shape, Tensor, Tuple, tensor
 from edgerelax.ir.verify import verify
+from edgerelax.ops import OPS as REAL
 from edgerelax.sym import Symbol, as_expr, symbol
 from tests.ir.programs import OPS, everything, inputs
 
@@ -205,3 +207,44 @@ def test_a_visit_may_drop_a_binding() -> None:
 
     body = rebuild(f.module(), visit).funcs["main"].body
     assert [b.var.name for b in body.bindings] == ["neg"]
+
+
+UNDEFINED: dict[str, Callable[[Function, Value], Value]] = {
+    "attribute": lambda f, x: f.call(REAL["reshape"], x, dims=(M, 3)),
+    "unused result": lambda f, x: (f.call(REAL["reshape"], x, dims=(M, 3)), x)[1],
+    "annotation": lambda f, x: f.emit(Call(OPS["keep"], (x,)), annotation=tensor((M,), F32)),
+    "inside an arm": lambda f, x: f.if_else(
+        as_expr(N), lambda: [f.call(REAL["reshape"], x, dims=(M, 3))], lambda: [x]
+    )[0],
+    "condition": lambda f, x: f.if_else(as_expr(M), lambda: [x], lambda: [x])[0],
+    "defined in an arm only": lambda f, x: (
+        f.if_else(as_expr(N), lambda: [f.match(x, tensor((M, 3), F32))], lambda: [x]),
+        f.call(REAL["reshape"], x, dims=(M, 3)),
+    )[1],
+}
+M = symbol("m")
+
+
+@pytest.mark.parametrize("where", UNDEFINED)
+def test_symbols_that_nothing_defines_are_named(where: str) -> None:
+    f = Function("main")
+    f.output("y", UNDEFINED[where](f, f.input("x", (N, 3), F32)))
+    with pytest.raises(ShapeError, match=r"main: nothing defines m, of which .* speaks"):
+        f.module()
+
+
+def test_a_symbol_of_other_bounds_is_another_one() -> None:
+    f = Function("main")
+    x = f.input("x", (N, 3), F32)
+    with pytest.raises(ShapeError, match="input z has another symbol n"):
+        f.input("z", (symbol("n", 1, 9),), F32)
+    f.output("y", f.call(REAL["reshape"], x, dims=(symbol("n", 1, 9), 3)))
+    with pytest.raises(ShapeError, match="this one has other bounds"):
+        f.module()
+
+
+def test_symbols_may_be_used_before_the_input_that_defines_them() -> None:
+    f = Function("main")
+    f.output("y", f.call(REAL["reshape"], f.input("x", (N, 3), F32), dims=(M, 3)))
+    f.input("z", (M,), F32)
+    verify(f.module())

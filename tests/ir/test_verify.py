@@ -9,7 +9,7 @@ import pytest
 
 from edgerelax.ir.builder import Function
 from edgerelax.ir.deduce import call_site
-from edgerelax.ir.diagnostics import VerifyError
+from edgerelax.ir.diagnostics import ShapeError, VerifyError
 from edgerelax.ir.dtypes import BOOL, F16, F32, I32, I64
 from edgerelax.ir.graph import (
     Binding,
@@ -147,8 +147,11 @@ def test_symbols_of_an_arm_end_with_it() -> None:
     f.if_else(c, then, lambda: [x])
     (k,) = (e for e in inner[0].annotation.dims)  # type: ignore[union-attr]
     f.output("y", f.emit(MakeShape((k,))))
+    with pytest.raises(ShapeError, match="nothing defines keep_d0"):
+        f.module()
+    built = GraphFunc("main", (x, c), f.finish((x,)), ("y",))
     with pytest.raises(VerifyError, match="nothing defines keep_d0 before its use"):
-        verify(f.module())
+        verify(Module({"main": built}))
 
 
 def test_messages_show_the_binding_and_its_origin() -> None:

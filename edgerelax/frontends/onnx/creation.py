@@ -66,13 +66,18 @@ def _float_range(node: Node) -> Value:
 
 
 def _float_count(node: Node, values: tuple[Value, ...]) -> Expr:
-    """ceil((limit - start) / delta), computed on the device and read."""
+    """ceil((limit - start) / delta), computed on the device and read; delta must not be 0."""
     start, limit, delta = (node.reshape(v, ()) for v in values)
     way = node.emit("sub", limit, start)
     steps = node.emit("ceil", node.emit("div", way, delta))
     whole = node.emit("cast", steps, dtype=I64, saturate=True)
-    known = node.walk.read_ints(node, node.emit("max", whole, node.scalar(0, I64)), 1, 0)
-    return known[0]
+    found = node.emit("max", whole, node.scalar(0, I64))
+    zero = node.scalar(0, node.dtype(delta))
+    is_zero = node.emit("cast", node.emit("eq", delta, zero), dtype=I64)
+    both = node.emit("concat", *(node.reshape(v, (1,)) for v in (found, is_zero)), axis=0)
+    count, stuck = node.walk.read_ints(node, both, 2, 0)
+    node.walk.require(node, 1 - stuck, 1, "delta must not be 0")
+    return count
 
 
 @importer("EyeLike")

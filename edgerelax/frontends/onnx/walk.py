@@ -47,7 +47,7 @@ from edgerelax.ir.graph import (
 from edgerelax.ir.op import Array
 from edgerelax.ir.types import Annotation, IntTensor, Shape, annotation_of, as_tensor
 from edgerelax.ops import OPS
-from edgerelax.sym import Expr, bounds, eq, select
+from edgerelax.sym import Expr, ExprLike, as_expr, bounds, eq, select
 
 MAX_DEPTH = 64
 """Functions and subgraphs inside each other; more is taken for endless recursion."""
@@ -337,6 +337,11 @@ class Walk:
     def match(self, node: Node, value: Value, annotation: Annotation) -> Value:
         """Assert an annotation at run time."""
         return self._bind(node, MatchCast(value), annotation)
+
+    def require(self, node: Node, value: Expr, wanted: ExprLike, need: str) -> None:
+        """Check at run time that two integers are equal; `need` says it in words."""
+        made, agreed = self._bind(node, MakeShape((value,))), Shape((as_expr(wanted),))
+        self.builder.emit(MatchCast(made), origin=f"{node.origin}: {need}", annotation=agreed)
 
     def broadcast_size(self, node: Node, a: Expr, b: Expr) -> Expr:
         """A symbol for what two sizes broadcast to: two ways to say it, which agree if they do."""
