@@ -40,6 +40,7 @@ from edgerelax.passes.inline import inline
 from edgerelax.passes.legalize import legalize
 from edgerelax.passes.place import Device, place
 from edgerelax.passes.plan_memory import plan_memory
+from edgerelax.passes.sink_factors import sink_factors
 from edgerelax.schedule.select import schedule
 from edgerelax.schedule.target import TARGETS, WASM, Target
 from edgerelax.sym import Symbol
@@ -56,6 +57,7 @@ GRAPH: tuple[Pass, ...] = (
     dce,  # what folding left behind must not be lowered, nor count as a use below
     fold_transposes,  # before the passes that follow a value from use to use
     fold_scales,  # after cse: a weight that two operators share is one constant
+    sink_factors,  # before combine_matmuls: a slice shares its weight with others
     combine_matmuls,  # after fold_scales: biases and scales are where it looks for them
     guard,  # needs the operators' rules; what nothing uses needs no check
     legalize,  # from here on only loop functions; the rest is per device
@@ -70,6 +72,7 @@ OPTIONAL = frozenset(
         "dce",
         "fold_transposes",
         "fold_scales",
+        "sink_factors",
         "combine_matmuls",
         "fuse",
         "reuse",
