@@ -55,7 +55,7 @@ export class Model {
   readonly inputs: readonly TensorInfo[];
   readonly outputs: readonly TensorInfo[];
   readonly #source: Source;
-  readonly #options: ModelOptions;
+  #options: ModelOptions;
   #parts: Parts | undefined;
   #lost: string | undefined;
   #adapter: GPUAdapter | undefined;
@@ -76,6 +76,8 @@ export class Model {
   static async open(source: Source, backend: Backend, options: ModelOptions): Promise<Model> {
     const model = new Model(source, backend, options);
     await model.#open();
+    source.settle();
+    model.#options = { ...options, signal: undefined }; // it was for loading, not for reload()
     return model;
   }
 

@@ -23,7 +23,7 @@ export interface SourceOptions {
 export class Source {
   readonly manifest: Manifest;
   readonly #base: string;
-  readonly #options: SourceOptions;
+  #options: SourceOptions;
   #loaded = 0;
   #total = 0;
 
@@ -45,6 +45,11 @@ export class Source {
   /** Says which files will be read, so that progress has a total. */
   expect(files: Iterable<string>): void {
     for (const name of new Set(files)) this.#total += this.#info(name).bytes;
+  }
+
+  /** Lets go of the signal: it was given for loading, and files may be read again later. */
+  settle(): void {
+    this.#options = { ...this.#options, signal: undefined };
   }
 
   /** A file's bytes, checked. */

@@ -106,6 +106,18 @@ describe('opening', () => {
   });
 });
 
+describe('the signal', () => {
+  it('ends reading until loading is over, and not after', async () => {
+    const stop = new AbortController();
+    const source = await open({}, { signal: stop.signal });
+    const other = await open({}, { signal: stop.signal });
+    source.settle();
+    stop.abort();
+    expect(await source.read('vm.wasm')).toEqual(vmBytes);
+    await refusal(other.read('vm.wasm'), 'abort');
+  });
+});
+
 describe('reading', () => {
   it('gives the bytes, addressed by their hash', async () => {
     const { fetch, calls } = server();

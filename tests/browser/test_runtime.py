@@ -153,6 +153,25 @@ def test_5_reload_without_a_loss_and_of_a_callers_device(page: Browser, publishe
     assert found == ["webgpu", "lost", "lost"]
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_signal_of_loading_does_not_end_reloading(
+    page: Browser, published: Publish, backend: str
+) -> None:
+    x = rows(2)
+    shape = page.script(
+        """const stop = new AbortController();
+        const { url, backend } = argument;
+        const model = await edgerelax.load(url, { backend, signal: stop.signal });
+        stop.abort();
+        await model.reload();
+        const { shape } = Object.values(await model.run(unpack(argument.x)))[0];
+        await model.dispose();
+        return shape;""",
+        {"url": published("dense"), "x": packed(x), "backend": backend},
+    )
+    assert tuple(shape) == next(iter(SMALL["dense"].expected(x).values())).shape
+
+
 def test_a_callers_device_outlives_the_model(page: Browser, published: Publish) -> None:
     alive, lost = page.script(
         """const adapter = await navigator.gpu.requestAdapter();
