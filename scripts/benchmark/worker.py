@@ -4,7 +4,6 @@ Run as `python -m scripts.benchmark.worker`; scripts/benchmark/processes.py talk
 """
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -33,7 +32,7 @@ class Worker:
     def start(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Load and run the first case. Importing the libraries is not counted."""
         self.cases = read_cases(Path(request["cases"]))
-        self.before = resident()
+        self.before = resident_peak(afresh=True)
         begun = time.perf_counter()
         if request["library"] == "edgerelax":
             session = api.load(request["model"], request["device"])
@@ -61,8 +60,8 @@ class Worker:
 
     def facts(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """How far the process grew since loading began, at its peak; counters of the session."""
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return {"resident_growth_bytes": peak - self.before, "stats": dict(self.stats())}
+        grown = resident_peak() - self.before
+        return {"resident_growth_bytes": grown, "stats": dict(self.stats())}
 
 
 def open_onnxruntime(model: str, threads: int) -> Run:
@@ -80,10 +79,16 @@ def worst(outputs: Mapping[str, np.ndarray], expected: Arrays) -> float:
     return max(difference(outputs[name], wanted) for name, wanted in expected.items())
 
 
-def resident() -> int:
-    """Bytes of this process that are in memory now."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize()
+def resident_peak(*, afresh: bool = False) -> int:
+    """The most bytes that this process had in memory; `afresh`: since now.
+
+    Not ru_maxrss, which begins with what the parent process had.
+    """
+    if afresh:
+        Path("/proc/self/clear_refs").write_text("5")
+    status = Path("/proc/self/status").read_text()
+    (line,) = (text for text in status.splitlines() if text.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
 
 
 def main() -> None:
