@@ -66,6 +66,7 @@ def contraction(stage: Stage) -> Contraction | Reject:
     if not stage.reduce or not stage.axes:
         return Reject("there is one output, or one step")
     stage, column = split_residues(stage)
+    stage = split_groups(stage, column)
     guards: list[Scalar] = [] if stage.where is None else list(conjuncts(stage.where))
     body = _unguarded(stage.body, guards)
     if not (isinstance(body, Op) and body.fn == "mul"):
@@ -112,6 +113,30 @@ def split_residues(stage: Stage) -> tuple[Stage, Axis]:
     split = substitute_stage(stage, {column: quotient.expr * stride + remainder})
     others = tuple(a for a in stage.axes if a is not column)
     return replace(split, axes=(*others, remainder, quotient)), quotient
+
+
+def split_groups(stage: Stage, column: Axis) -> Stage:
+    """The axes that some factor divides, split into groups and members.
+
+    Members of one group share that factor: query heads of one key head, or the output channels of
+    a group in a grouped convolution. So they are rows.
+    """
+    for axis in stage.axes:
+        sizes = {
+            atom.den.as_int()
+            for expr in used_exprs(stage)
+            for atom in expr.atoms()
+            if isinstance(atom, FloorDiv) and atom.num == axis.expr
+        }
+        size = sizes.pop() if len(sizes) == 1 else None
+        if axis is column or size is None or not divisible(axis.extent, size):
+            continue
+        group = Axis(f"{axis.name}//", axis.extent // size)
+        member = Axis(f"{axis.name}%", as_expr(size))
+        split = substitute_stage(stage, {axis: group.expr * size + member})
+        at = stage.axes.index(axis)
+        stage = replace(split, axes=(*stage.axes[:at], group, member, *stage.axes[at + 1 :]))
+    return stage
 
 
 def conjuncts(cond: Scalar) -> Iterator[Scalar]:

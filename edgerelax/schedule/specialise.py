@@ -5,19 +5,27 @@ from dataclasses import replace
 from edgerelax.ir.loop import LoopFunc, Stage
 from edgerelax.ir.scalar import Buffer, Load, Scalar, Value, rewrite
 from edgerelax.schedule.contraction import contraction
-from edgerelax.schedule.points import map_scalars
+from edgerelax.schedule.points import count, map_scalars
 from edgerelax.schedule.strategies.base import Reject
-from edgerelax.sym import Atom, Axis, Expr, ExprLike, Symbol
+from edgerelax.sym import Atom, Axis, Expr, ExprLike, Symbol, upper_bound
+
+_FEW = 8  # heads that share a factor
 
 
 def single_row_symbols(func: LoopFunc) -> tuple[Symbol, ...]:
-    """The symbols that, if all are 1, leave a contraction one row: batches and sequences of one."""
+    """The symbols that, if all are 1, leave a contraction one row, or one for each of a few heads.
+
+    They are the sizes of batches and sequences.
+    """
     if len(func.stages) != 1 or not isinstance(func.stages[0], Stage):
         return ()
     found = contraction(func.stages[0])
     if isinstance(found, Reject):
         return ()
-    height = found.height
+    height = count([a for a in found.rows if a.extent.as_int() is None])
+    heads = upper_bound(count([a for a in found.rows if a.extent.as_int() is not None]))
+    if heads is None or heads > _FEW:
+        return ()
     symbols = sorted(height.symbols(), key=lambda s: s.name)
     ones: dict[Atom, ExprLike] = dict.fromkeys(symbols, 1)
     can_be_one = all(s.lo <= 1 and s.multiple_of == 1 and s.hi != s.lo for s in symbols)

@@ -5,6 +5,7 @@ import pytest
 from edgerelax.ir.dtypes import F16, F32
 from edgerelax.ir.loop import LoopFunc, Stage, axis
 from edgerelax.ir.scalar import Acc, Buffer, compare, constant, in_range, op, select
+from edgerelax.schedule.contraction import contraction
 from edgerelax.schedule.select import schedule
 from edgerelax.schedule.target import WASM
 from edgerelax.sym import as_expr, symbol
@@ -53,6 +54,12 @@ CASES = {
 def test_symbolic_images(case):
     for n, h, w in ((1, 7, 9), (2, 9, 14)):
         check(conv(N, 4, H, W, **CASES[case]), {"n": n, "h": h, "w": w}, tolerance=1e-4)
+
+
+def test_channels_of_a_group_are_rows():
+    func = conv(N, 8, H, W, 16, 3, 3, pad=1, group=2)
+    assert [str(a.extent) for a in contraction(func.stages[0]).rows] == ["8"]
+    check(func, {"n": 2, "h": 3, "w": 9}, tolerance=1e-4)
 
 
 @pytest.mark.parametrize("case", CASES)

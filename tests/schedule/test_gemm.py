@@ -4,9 +4,10 @@ import pytest
 from edgerelax.ir.dtypes import F16, F32, I8, I32
 from edgerelax.ir.loop import LoopFunc, Stage, axis
 from edgerelax.ir.scalar import Acc, Buffer, cast, op
+from edgerelax.schedule.contraction import contraction
 from edgerelax.schedule.select import schedule
 from edgerelax.schedule.target import TARGETS, WEBGPU
-from edgerelax.sym import as_expr, symbol
+from edgerelax.sym import as_expr, eq, symbol
 from tests.schedule.oracle import check
 
 B, M, N, K = (symbol(c) for c in "bmnk")
@@ -89,8 +90,21 @@ def test_transposed_output_and_shared_heads():
     h, i, j, d = axis("h", 6), axis("i", M), axis("j", N), axis("d", 8)
     body = q[i, h, d] * k[j, h.expr // 3, d]
     func = LoopFunc("f", (q, k), (y,), (Stage(y, (h, i, j), body, (d,), "sum"),))
+    found = contraction(func.stages[0])
+    assert [str(a.extent) for a in found.rows] == ["3", "m"]
     for m, n in ((1, 1), (5, 7), (9, 4)):
         check(func, {"m": m, "n": n}, tolerance=1e-4)
+
+
+def test_heads_of_one_position_have_a_version_of_their_own():
+    q, k, y = buf("q", F32, M, 8, 64), buf("k", F32, N, 2, 64), buf("y", F32, 8, M, N)
+    h, i, j, d = axis("h", 8), axis("i", M), axis("j", N), axis("d", 64)
+    stage = Stage(y, (h, i, j), q[i, h, d] * k[j, h.expr // 4, d], (d,), "sum")
+    func = LoopFunc("f", (q, k), (y,), (stage,))
+    row, general = schedule(func, WEBGPU).versions
+    assert row.guards == (eq(M, 1),) and general.guards == ()
+    for m in (1, 2):
+        check(func, {"m": m, "n": 5}, targets=[WEBGPU], tolerance=1e-4)
 
 
 def test_two_reduced_axes():
