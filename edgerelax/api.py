@@ -1,7 +1,7 @@
 """The Python interface: `compile`, `load`, and what they give (design 9)."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,20 @@ from edgerelax.artifact.manifest import Source
 from edgerelax.artifact.store import Artifact
 from edgerelax.frontends.onnx import load as load_onnx
 from edgerelax.frontends.onnx.symbols import DimSpec
+from edgerelax.hosts.choose import candidates, choose
+from edgerelax.hosts.cpu import OFFER as CPU_OFFER
 from edgerelax.hosts.cpu import open_cpu
 from edgerelax.hosts.session import Session
-from edgerelax.hosts.wgpu import hardware_adapter, open_wgpu
-from edgerelax.ir.diagnostics import InputError, UnsupportedError
+from edgerelax.hosts.wgpu import find_adapter, offer_of, open_wgpu
+from edgerelax.ir.diagnostics import InputError
 from edgerelax.ir.graph import Module
 from edgerelax.pipeline import Options, Report, compile_module
 
 Model = Any
 """An ONNX file, its bytes or proto (onnx is untyped: Any), or a Module."""
 
-DEVICES: Mapping[str, Callable[[Artifact], Session]] = {"cpu": open_cpu, "wgpu": open_wgpu}
+DEVICES: Mapping[str, str | None] = {"auto": None, "cpu": "cpu", "wgpu": "gpu"}
+"""What `device` may be, and the device of the programs that it leaves to choose from."""
 
 
 class Executable:
@@ -36,9 +39,9 @@ class Executable:
         self.artifact.save(folder)
         return Path(folder)
 
-    def session(self, device: str = "auto") -> Session:
+    def session(self, device: str = "auto", variant: str | None = None) -> Session:
         """Load it on a device of this machine."""
-        return open_session(self.artifact, device)
+        return open_session(self.artifact, device, variant)
 
 
 def compile(
@@ -47,6 +50,7 @@ def compile(
     target: str = "webgpu",
     dims: Mapping[str, DimSpec] | None = None,
     fallback: bool = True,
+    variants: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
     dump: str | Path | None = None,
     verify: bool = False,
@@ -55,47 +59,43 @@ def compile(
 
     Args:
         model: an ONNX file, its bytes or proto, or a Module.
-        target: `webgpu`, `webgpu-software` or `cpu`.
+        target: `webgpu` or `cpu`.
         dims: for a dimension's name its size; or its least and greatest size (None: unbounded)
             and, if wanted, what it is a multiple of.
         fallback: include the CPU program that runs where there is no GPU.
+        variants: make only these programs: `gpu`, `software` (for a GPU that a CPU plays), `cpu`.
         without: passes to leave out, by name.
         dump: a folder that gets the module after every pass.
         verify: check the module's invariants after every pass.
     """
     module = model if isinstance(model, Module) else load_onnx(model, dims=dims)
     folder = None if dump is None else Path(dump)
-    options = Options(target, fallback, frozenset(without), folder, verify)
+    options = Options(target, fallback, tuple(variants), frozenset(without), folder, verify)
     return Executable(*compile_module(module, _source(model), options))
 
 
-def load(folder: str | Path, device: str = "auto") -> Session:
-    """Load an artifact folder. `device` is auto, wgpu or cpu.
+def load(folder: str | Path, device: str = "auto", variant: str | None = None) -> Session:
+    """Load an artifact folder. `device` is auto, wgpu or cpu; `variant` forces one by name.
 
     Auto takes a hardware GPU, else the CPU.
     """
-    return open_session(Artifact.open(folder), device)
+    return open_session(Artifact.open(folder), device, variant)
 
 
-def open_session(artifact: Artifact, device: str = "auto") -> Session:
-    """Load an artifact on a device of this machine."""
-    if device == "auto":
-        return _open_best(artifact)
+def open_session(artifact: Artifact, device: str = "auto", variant: str | None = None) -> Session:
+    """Load an artifact on a device of this machine: the first variant that fits, or a named one.
+
+    Raises InputError for an unknown device or variant, UnsupportedError where nothing fits.
+    """
     if device not in DEVICES:
-        raise InputError(f"unknown device {device!r}; known: auto, {', '.join(DEVICES)}")
-    return DEVICES[device](artifact)
-
-
-def _open_best(artifact: Artifact) -> Session:
-    offered = {p.device for p in artifact.manifest.programs}
-    adapter = hardware_adapter() if "gpu" in offered else None
-    if adapter is not None:
-        try:
-            return open_wgpu(artifact, adapter)
-        except UnsupportedError:
-            if "cpu" not in offered:
-                raise
-    return open_cpu(artifact) if "cpu" in offered else open_wgpu(artifact)
+        raise InputError(f"unknown device {device!r}; known: {', '.join(DEVICES)}")
+    programs = candidates(artifact.manifest, DEVICES[device], variant)
+    adapter = find_adapter() if any(p.device == "gpu" for p in programs) else None
+    offers = [CPU_OFFER] if adapter is None else [offer_of(adapter), CPU_OFFER]
+    program = choose(programs, offers)
+    if program.device == "cpu":
+        return open_cpu(artifact, program)
+    return open_wgpu(artifact, program, adapter)
 
 
 def _source(model: Model) -> Source:

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgerelax.api import compile, open_session
+from edgerelax.api import Session, compile
 from edgerelax.artifact.manifest import Manifest, TensorInfo
-from edgerelax.artifact.store import Artifact
 from edgerelax.frontends.onnx import load
 from edgerelax.frontends.onnx.symbols import DimSpec
 from edgerelax.ir.diagnostics import InputError
@@ -94,13 +93,13 @@ def _size(dim: int | str, sizes: Sizes) -> int:
 
 
 def compare(
-    model: Path, artifact: Artifact, device: str, reference: str, sizes: Sizes, seed: int = 0
+    model: Path, session: Session, reference: str, sizes: Sizes, seed: int = 0
 ) -> list[Comparison]:
     """Every output at those sizes against the reference."""
-    inputs = random_inputs(artifact.manifest, sizes, seed)
-    with open_session(artifact, device) as session:
-        got = session.run(inputs)
-    wanted = run_reference(model, artifact.manifest, reference, inputs)
+    manifest = session.artifact.manifest
+    inputs = random_inputs(manifest, sizes, seed)
+    got = session.run(inputs)
+    wanted = run_reference(model, manifest, reference, inputs)
     return [
         Comparison(sizes, name, wanted[name].shape, difference(got[name], wanted[name]))
         for name in got
@@ -143,7 +142,7 @@ def bounds_of(manifest: Manifest) -> dict[str, DimSpec]:
 
 
 def first_difference(
-    model: Path, manifest: Manifest, device: str, sizes: Sizes, tolerance: float, seed: int = 0
+    model: Path, manifest: Manifest, variant: str, sizes: Sizes, tolerance: float, seed: int = 0
 ) -> str:
     """Compile every intermediate value as an output, unfused, and compare in program order."""
     module = canonicalize(load(model, dims=bounds_of(manifest)))
@@ -155,8 +154,8 @@ def first_difference(
         values.setdefault(var.name, value)
 
     evaluate(module, inputs, observe=observe)
-    compiled = compile(observable, without=("fuse",))
-    with compiled.session(device) as session:
+    compiled = compile(observable, variants=(variant,), without=("fuse",))
+    with compiled.session(variant=variant) as session:
         got = session.run(inputs)
     for name in observable.funcs["main"].result_names:
         gap = difference(got[name], values[name])

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgerelax.artifact.manifest import Source
-from edgerelax.artifact.pack import DeviceProgram, pack
+from edgerelax.artifact.pack import Compiled, pack
 from edgerelax.artifact.store import Artifact
-from edgerelax.codegen.lower import Tables, lower, workspaces
+from edgerelax.codegen.lower import WeightTable, lower, workspaces
 from edgerelax.codegen.wasm import build_wasm
 from edgerelax.codegen.wgsl import print_wgsl
 from edgerelax.ir.diagnostics import EdgeRelaxError, InputError, PassError
 from edgerelax.ir.graph import CallTIR, Module
+from edgerelax.ir.kernel import Kernel
 from edgerelax.ir.kernel_verify import verify_kernel
 from edgerelax.ir.outcome import taken
 from edgerelax.ir.plan import MemoryPlan, Schedule
@@ -84,10 +85,16 @@ OPTIONAL = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to compile. `target` is a name of TARGETS or `cpu`; `fallback` adds the CPU program."""
+    """How to compile.
+
+    `target` is `webgpu` or `cpu`; `fallback` adds the programs of the CPU to those of a GPU.
+    `variants` are the names in TARGETS to make a program for; none: all that target and fallback
+    call for.
+    """
 
     target: str = "webgpu"
     fallback: bool = True
+    variants: tuple[str, ...] = ()
     without: frozenset[str] = frozenset()
     dump: Path | None = None
     verify: bool = False
@@ -95,7 +102,7 @@ class Options:
 
 @dataclass(slots=True)
 class Report:
-    """What the compiler did: seconds by pass, and per device each loop function's strategies."""
+    """What the compiler did: seconds by pass; by variant each loop function's strategies."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     strategies: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
@@ -106,82 +113,119 @@ class Report:
 
 
 def compile_module(module: Module, source: Source, options: Options) -> tuple[Artifact, Report]:
-    """Compile for the target and, unless told otherwise, for the CPU that may stand in for it."""
+    """Compile once, then for each variant that the options ask for."""
     unknown = options.without - OPTIONAL
     if unknown:
         raise InputError(
             f"--without {', '.join(sorted(unknown))}: not known, or not optional",
             hint=f"what can be left out: {', '.join(sorted(OPTIONAL))}",
         )
+    targets = targets_of(options)
     runner = _Runner(options, Report())
     module = runner.run_all(module, GRAPH)
-    main = gpu_target(options.target)
-    devices: list[tuple[Device, Target]] = [] if main is None else [("gpu", main)]
-    if main is None or options.fallback:
-        devices.append(("cpu", WASM))
-    tables = Tables()
-    programs = [_compile_for(module, device, target, tables, runner) for device, target in devices]
-    with runner.timed("wasm"):
-        wasm = build_wasm(tables.cpu_kernels) if tables.cpu_kernels else None
+    variants = _Variants(module, runner)
     artifact = pack(
         list(module.funcs.values()),
-        programs,
-        tables.weights,
-        [k.name for k in tables.cpu_kernels],
-        wasm,
+        [variants.compile(target) for target in targets],
+        variants.weights.weights,
         source,
         f"edgerelax {VERSION}",
     )
     return artifact, runner.report
 
 
-def gpu_target(name: str) -> Target | None:
-    """The GPU target of that name; None for the CPU alone."""
-    if name == "cpu":
-        return None
-    known = {n: t for n, t in TARGETS.items() if t.device == "gpu"}
-    if name not in known:
-        raise InputError(f"unknown target {name!r}; known: cpu, {', '.join(known)}")
-    return known[name]
+def targets_of(options: Options) -> list[Target]:
+    """What to make programs for, in the order in which loaders prefer them."""
+    devices = {"webgpu": ("gpu", "cpu") if options.fallback else ("gpu",), "cpu": ("cpu",)}
+    if options.target not in devices:
+        raise InputError(f"unknown target {options.target!r}; known: {', '.join(devices)}")
+    offered = {n: t for n, t in TARGETS.items() if t.device in devices[options.target]}
+    unknown = [name for name in options.variants if name not in offered]
+    if unknown:
+        raise InputError(
+            f"target {options.target} has no variant {', '.join(unknown)}",
+            hint=f"its variants are {', '.join(offered)}",
+        )
+    return [t for n, t in offered.items() if not options.variants or n in options.variants]
 
 
-def _compile_for(
-    module: Module, device: Device, target: Target, tables: Tables, runner: "_Runner"
-) -> DeviceProgram:
-    limit = target.storage_buffers
-    module = runner.run_all(
-        module,
-        (
-            _named("place", lambda m: place(m, device=device)),  # fuse must not cross devices
-            _named("fuse", lambda m: fuse(m, max_buffers=limit)),  # decides the groups
-            fuse_loops,  # merges each into one loop function
-            dce,  # loop functions that were merged away
-        ),
-        prefix=f"{device}-",
-    )
-    with runner.timed(f"{device}-schedule"):
-        schedules = schedule_all(module, target)
-    temps = {key: workspaces(s) for key, s in schedules.items()}
-    plan = _named(
-        "plan_memory",
-        lambda m: plan_memory(m, workspaces=temps, main=device, reuse=runner.wants("reuse")),
-    )
-    module = runner.run(module, plan, prefix=f"{device}-")
-    plans: dict[str, MemoryPlan] = module.attrs["plans"]
-    if runner.options.verify:
-        _check(module, plans, schedules)
-    with runner.timed(f"{device}-codegen"):
-        lowered = lower(module, schedules, tables, main=device, capture=runner.wants("capture"))
-        texts = [(k, print_wgsl(k)) for k in lowered.gpu_kernels]
-    _note(runner.report, device, module, schedules)
-    return DeviceProgram(
-        device,
-        lowered.program,
-        texts,
-        lowered.weights_on_gpu,
-        lowered.weights_on_cpu,
-        list(plans.values()),
-    )
+class _Variants:
+    """Makes a module's programs. What several variants have in common is done once."""
+
+    def __init__(self, module: Module, runner: "_Runner") -> None:
+        self.module, self.runner = module, runner
+        self.weights = WeightTable()
+        self._fused: dict[tuple[Device, int], Module] = {}
+        self._schedules: dict[tuple[int, Target], Schedule] = {}  # by identity of a fused loop
+        self._wasm: dict[tuple[int, ...], bytes] = {}  # by identity of scheduled kernels
+
+    def compile(self, target: Target) -> Compiled:
+        """The program for a target."""
+        name, device, runner = target.name, target.device, self.runner
+        module = self._fuse(device, target.storage_buffers)
+        with runner.timed(f"{name}-schedule"):
+            schedules = self._schedule_all(module, target)
+        temps = {key: workspaces(s) for key, s in schedules.items()}
+        plan = _named(
+            "plan_memory",
+            lambda m: plan_memory(m, workspaces=temps, main=device, reuse=runner.wants("reuse")),
+        )
+        module = runner.run(module, plan, prefix=f"{name}-")
+        plans: dict[str, MemoryPlan] = module.attrs["plans"]
+        if runner.options.verify:
+            _check(module, plans, schedules)
+        with runner.timed(f"{name}-codegen"):
+            lowered = lower(
+                module, schedules, self.weights, main=device, capture=runner.wants("capture")
+            )
+            texts = [(k, print_wgsl(k)) for k in lowered.gpu_kernels]
+        with runner.timed(f"{name}-wasm"):
+            wasm = self._build_wasm(lowered.cpu_kernels)
+        _note(runner.report, name, module, schedules)
+        return Compiled(
+            target,
+            lowered.program,
+            texts,
+            lowered.cpu_kernels,
+            wasm,
+            lowered.weights_on_gpu,
+            lowered.weights_on_cpu,
+            list(plans.values()),
+        )
+
+    def _fuse(self, device: Device, max_buffers: int) -> Module:
+        """What depends on the target's device and limit alone, so that variants may share it."""
+        key = device, max_buffers
+        if key not in self._fused:
+            passes: tuple[Pass, ...] = (
+                _named("place", lambda m: place(m, device=device)),  # fuse must not cross devices
+                _named("fuse", lambda m: fuse(m, max_buffers=max_buffers)),  # decides the groups
+                fuse_loops,  # merges each into one loop function
+                dce,  # loop functions that were merged away
+            )
+            self._fused[key] = self.runner.run_all(self.module, passes, prefix=f"{device}-")
+        return self._fused[key]
+
+    def _schedule_all(self, module: Module, target: Target) -> dict[tuple[str, str], Schedule]:
+        """A schedule for each loop function on each device that calls it."""
+        by_device: dict[str, Target] = {"cpu": WASM, target.device: target}
+        out: dict[tuple[str, str], Schedule] = {}
+        for func in module.funcs.values():
+            for binding in all_bindings(func.body):
+                call = binding.value
+                if isinstance(call, CallTIR) and (call.func, call.device) not in out:
+                    loop, on = module.loops[call.func], by_device[call.device]
+                    key = id(loop), on
+                    if key not in self._schedules:
+                        self._schedules[key] = schedule(loop, on)
+                    out[call.func, call.device] = self._schedules[key]
+        return out
+
+    def _build_wasm(self, kernels: Sequence[Kernel]) -> bytes | None:
+        key = tuple(id(k) for k in kernels)
+        if kernels and key not in self._wasm:
+            self._wasm[key] = build_wasm(kernels)
+        return self._wasm.get(key)
 
 
 def _check(
@@ -208,30 +252,17 @@ def _size(symbol: Symbol, above: int) -> int:
     return top if symbol.hi is None else min(least + above * step, symbol.hi // step * step)
 
 
-def schedule_all(module: Module, target: Target) -> dict[tuple[str, str], Schedule]:
-    """A schedule for each loop function on each device that calls it."""
-    by_device: dict[str, Target] = {target.device: target, "cpu": WASM}
-    out: dict[tuple[str, str], Schedule] = {}
-    for func in module.funcs.values():
-        for binding in all_bindings(func.body):
-            call = binding.value
-            if isinstance(call, CallTIR) and (call.func, call.device) not in out:
-                loop = module.loops[call.func]
-                out[call.func, call.device] = schedule(loop, by_device[call.device])
-    return out
-
-
 def _note(
-    report: Report, device: str, module: Module, schedules: Mapping[tuple[str, str], Schedule]
+    report: Report, name: str, module: Module, schedules: Mapping[tuple[str, str], Schedule]
 ) -> None:
-    report.strategies[device] = {name: s.strategies for (name, _), s in schedules.items()}
+    report.strategies[name] = {func: s.strategies for (func, _), s in schedules.items()}
     calls = [
         b.value
         for f in module.funcs.values()
         for b in all_bindings(f.body)
         if isinstance(b.value, CallTIR)
     ]
-    report.launches[device] = sum(
+    report.launches[name] = sum(
         len(schedules[c.func, c.device].versions[-1].kernels) for c in calls
     )
 

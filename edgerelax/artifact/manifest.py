@@ -8,16 +8,17 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from edgerelax.ir.diagnostics import FormatError
+from edgerelax.ir.diagnostics import FormatError, InputError
 from edgerelax.ir.dtypes import DTYPES
 
 FORMAT = "edgerelax"
-VERSION = 1
+VERSION = 2
 MANIFEST = "manifest.json"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Digest = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 FileName = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=200)]
+VariantName = Annotated[str, msgspec.Meta(pattern=r"\A[a-z][a-z0-9-]*\Z", max_length=30)]
 Dim = int | str  # a constant, or an expression over the symbols
 
 
@@ -75,9 +76,10 @@ class Weight(Strict, frozen=True):
 
 
 class GpuKernel(Strict, frozen=True):
-    """A WGSL module: bytes [start, end) of the program's kernels file."""
+    """A WGSL module: bytes [start, end) of a file."""
 
     name: str
+    file: FileName
     start: Count
     end: Count
     buffers: list[Literal["read", "read_write"]]  # by binding
@@ -101,23 +103,31 @@ class MemoryInfo(Strict, frozen=True):
     unplanned: Count | None
 
 
-class ProgramInfo(Strict, frozen=True):
-    """One compiled form of the module: its main device, VM program, kernels and memory."""
-
-    device: str
-    program: FileName
-    kernels: FileName | None  # WGSL text of the GPU kernels
-    gpu_kernels: list[GpuKernel]
-    weights_on_gpu: list[Count]
-    weights_on_cpu: list[Count]
-    memory: MemoryInfo
-
-
 class Needs(Strict, frozen=True):
-    """What an adapter must offer beyond WebGPU's defaults."""
+    """What a machine must offer beyond WebGPU's defaults, or beyond WebAssembly with SIMD."""
 
     features: list[str] = []
     limits: dict[str, Count] = {}
+
+
+class ProgramInfo(Strict, frozen=True):
+    """A variant: one compiled form of the module.
+
+    It runs on `device`; `adapter` is the class of adapter that its kernels are made for, None on
+    the CPU. Others that offer what it needs run it too, more slowly.
+    """
+
+    name: VariantName
+    device: Literal["gpu", "cpu"]
+    adapter: Literal["gpu", "software"] | None
+    needs: Needs
+    program: FileName
+    gpu_kernels: list[GpuKernel]
+    cpu_kernels: list[str]  # names by index in the function table
+    cpu_kernels_file: FileName | None
+    weights_on_gpu: list[Count]
+    weights_on_cpu: list[Count]
+    memory: MemoryInfo
 
 
 class Source(Strict, frozen=True):
@@ -138,24 +148,28 @@ class Manifest(Strict, frozen=True):
     source: Source
     symbols: dict[str, SymbolInfo]
     functions: list[FunctionInfo]
-    programs: list[ProgramInfo]
-    cpu_kernels: list[str]  # names by index in kernels.wasm
-    cpu_kernels_file: FileName | None
+    programs: list[ProgramInfo]  # loaders take the first that fits
     vm: FileName
     weights: list[Weight]
-    needs: Needs
     files: dict[FileName, FileInfo]
 
-    def program(self, device: str) -> ProgramInfo:
-        """The program whose main device is `device`."""
+    def program(self, name: str) -> ProgramInfo:
+        """The variant of that name. Raises InputError."""
         for program in self.programs:
-            if program.device == device:
+            if program.name == name:
                 return program
-        offered = ", ".join(p.device for p in self.programs)
-        raise FormatError(
-            f"this artifact has no program for {device}, only for {offered}",
-            hint=f"export it with a target that includes {device}",
+        raise InputError(
+            f"this artifact has no variant {name!r}",
+            hint=f"it has {', '.join(p.name for p in self.programs)}",
         )
+
+    def files_of(self, program: ProgramInfo) -> list[str]:
+        """The files that running a variant takes, the manifest aside."""
+        used = (*program.weights_on_gpu, *program.weights_on_cpu)
+        names = [self.vm, program.program, *(k.file for k in program.gpu_kernels)]
+        names += [] if program.cpu_kernels_file is None else [program.cpu_kernels_file]
+        names += [part.file for index in used for part in self.weights[index].parts]
+        return list(dict.fromkeys(names))
 
 
 def encode(manifest: Manifest) -> bytes:
@@ -205,29 +219,35 @@ def _check_references(manifest: Manifest, where: str) -> None:
     for name, dtype in typed:
         if dtype not in DTYPES:
             raise FormatError(f"{where}: {name} has the unknown dtype {dtype!r}")
-    devices = [program.device for program in manifest.programs]
-    if len(set(devices)) < len(devices):
-        raise FormatError(f"{where}: two programs for one device among {', '.join(devices)}")
-    named = [manifest.vm, manifest.cpu_kernels_file]
-    for program in manifest.programs:
-        named += [program.program, program.kernels]
-        size = manifest.files[program.kernels].bytes if program.kernels in manifest.files else 0
-        for kernel in program.gpu_kernels:
-            if not kernel.start <= kernel.end <= size:
-                raise FormatError(f"{where}: kernel {kernel.name} lies outside {program.kernels}")
-        for index in (*program.weights_on_gpu, *program.weights_on_cpu):
-            if index >= len(manifest.weights):
-                raise FormatError(f"{where}: no weight {index}, there are {len(manifest.weights)}")
+    names = [program.name for program in manifest.programs]
+    if len(set(names)) < len(names):
+        raise FormatError(f"{where}: two variants of one name among {', '.join(names)}")
     for weight in manifest.weights:
-        named += [part.file for part in weight.parts]
         if sum(part.bytes for part in weight.parts) != weight.bytes:
             raise FormatError(f"{where}: the parts of weight {weight.name} do not add up")
-    for file in named:
-        if file is not None and file not in manifest.files:
+    for program in manifest.programs:
+        _check_program(program, len(manifest.weights), where)
+    named = {manifest.vm, *(part.file for weight in manifest.weights for part in weight.parts)}
+    for file in named.union(*(manifest.files_of(program) for program in manifest.programs)):
+        if file not in manifest.files:
             raise FormatError(f"{where}: {file} is named but not listed under files")
+    for program in manifest.programs:
+        for kernel in program.gpu_kernels:
+            if not kernel.start <= kernel.end <= manifest.files[kernel.file].bytes:
+                raise FormatError(f"{where}: kernel {kernel.name} lies outside {kernel.file}")
     for weight in manifest.weights:
         for part in weight.parts:
             if part.offset + part.bytes > manifest.files[part.file].bytes:
                 raise FormatError(f"{where}: weight {weight.name} lies outside {part.file}")
     if re.fullmatch(r"[\w .+-]{1,100}", manifest.producer) is None:
         raise FormatError(f"{where}: the producer {manifest.producer!r} is no name")
+
+
+def _check_program(program: ProgramInfo, weights: int, where: str) -> None:
+    if (program.device == "gpu") != (program.adapter is not None):
+        raise FormatError(f"{where}: variant {program.name}: only those of a GPU have an adapter")
+    if program.cpu_kernels and program.cpu_kernels_file is None:
+        raise FormatError(f"{where}: variant {program.name}: its CPU kernels have no file")
+    for index in (*program.weights_on_gpu, *program.weights_on_cpu):
+        if index >= weights:
+            raise FormatError(f"{where}: no weight {index}, there are {weights}")

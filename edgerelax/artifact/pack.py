@@ -1,8 +1,9 @@
 """Put what the compiler made into an artifact: files, hashes, and the manifest."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files as resources
+from typing import TypeVar
 
 from edgerelax.artifact.manifest import (
     FORMAT,
@@ -17,6 +18,7 @@ from edgerelax.artifact.manifest import (
     Source,
     SymbolInfo,
     TensorInfo,
+    Weight,
 )
 from edgerelax.artifact.store import Artifact, file_info
 from edgerelax.artifact.weights import pack_weights
@@ -24,39 +26,45 @@ from edgerelax.ir.graph import Constant, GraphFunc, Value
 from edgerelax.ir.kernel import Kernel
 from edgerelax.ir.plan import MemoryPlan
 from edgerelax.ir.types import as_tensor, symbols_of
+from edgerelax.schedule.target import Target
 from edgerelax.sym import Expr, Symbol
+
+Piece = TypeVar("Piece", bound=Hashable)
 
 DEFAULT_BINDING_BYTES = 128 << 20
 DEFAULT_BUFFER_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceProgram:
-    """One compiled form: its program, the GPU kernels with their texts, and its memory plans."""
+class Compiled:
+    """The program for a target: bytecode, kernels with the GPU's texts, and its memory plans."""
 
-    device: str
+    target: Target
     program: bytes
     gpu_kernels: Sequence[tuple[Kernel, str]]
+    cpu_kernels: Sequence[Kernel]
+    wasm: bytes | None
     weights_on_gpu: Sequence[int]
     weights_on_cpu: Sequence[int]
     plans: Sequence[MemoryPlan]
 
+    @property
+    def weights(self) -> list[int]:
+        return [*self.weights_on_gpu, *self.weights_on_cpu]
+
 
 def pack(
     functions: Sequence[GraphFunc],
-    programs: Sequence[DeviceProgram],
+    programs: Sequence[Compiled],
     weights: Sequence[Constant],
-    cpu_kernels: Sequence[str],
-    kernels_wasm: bytes | None,
     source: Source,
     producer: str,
 ) -> Artifact:
-    """The artifact, in memory."""
-    listed, files = pack_weights(weights)
+    """The artifact, in memory. `programs` stand in the order in which loaders prefer them."""
+    users = _users(programs, lambda p: p.weights)
+    listed, files = pack_weights(weights, [users.get(k, ()) for k in range(len(weights))])
     files["vm.wasm"] = (resources("edgerelax.vm") / "vm.wasm").read_bytes()
-    if kernels_wasm is not None:
-        files["kernels.wasm"] = kernels_wasm
-    infos = [_program(program, files) for program in programs]
+    infos = _programs(programs, listed, files)
     manifest = Manifest(
         format=FORMAT,
         version=VERSION,
@@ -65,44 +73,91 @@ def pack(
         symbols=_symbols(functions),
         functions=[_function(f) for f in functions],
         programs=infos,
-        cpu_kernels=list(cpu_kernels),
-        cpu_kernels_file="kernels.wasm" if kernels_wasm is not None else None,
         vm="vm.wasm",
         weights=listed,
-        needs=_needs(infos, [w.bytes for w in listed]),
         files={name: file_info(data) for name, data in files.items()},
     )
     return Artifact(manifest, files)
 
 
-def _program(program: DeviceProgram, files: dict[str, bytes]) -> ProgramInfo:
-    name = f"program-{program.device}.bin"
-    files[name] = program.program
-    kernels: list[GpuKernel] = []
-    text = bytearray()
-    for kernel, source in program.gpu_kernels:
-        start = len(text)
-        text += source.encode()
-        kernels.append(
-            GpuKernel(
-                name=kernel.name,
-                start=start,
-                end=len(text),
-                buffers=[b.access for b in kernel.buffers],
-                scalars=1 + len(kernel.scalars),
-                features=sorted(kernel.features),
-            )
+Users = tuple[str, ...]
+
+
+def _users(
+    programs: Sequence[Compiled], pieces: Callable[[Compiled], Iterable[Piece]]
+) -> dict[Piece, Users]:
+    """For each piece the names of the programs that it is a piece of."""
+    found: dict[Piece, Users] = {}
+    for program in programs:
+        for piece in dict.fromkeys(pieces(program)):
+            found[piece] = (*found.get(piece, ()), program.target.name)
+    return found
+
+
+def _named(stem: str, users: Users, suffix: str) -> str:
+    """The file of what exactly these programs use: equal pieces are stored and fetched once."""
+    return f"{stem}-{'_'.join(users)}.{suffix}"
+
+
+def _programs(
+    programs: Sequence[Compiled], weights: Sequence[Weight], files: dict[str, bytes]
+) -> list[ProgramInfo]:
+    codes = {c: _named("program", u, "bin") for c, u in _users(programs, _code).items()}
+    wasms = {w: _named("kernels", u, "wasm") for w, u in _users(programs, _wasm).items()}
+    files |= {name: code for code, name in codes.items()}
+    files |= {name: wasm for wasm, name in wasms.items()}
+    texts = _pack_texts(_users(programs, lambda p: (text for _, text in p.gpu_kernels)), files)
+    return [
+        ProgramInfo(
+            name=program.target.name,
+            device=program.target.device,
+            adapter=program.target.adapter,
+            needs=_needs(program, weights),
+            program=codes[program.program],
+            gpu_kernels=[_kernel(kernel, *texts[text]) for kernel, text in program.gpu_kernels],
+            cpu_kernels=[kernel.name for kernel in program.cpu_kernels],
+            cpu_kernels_file=None if program.wasm is None else wasms[program.wasm],
+            weights_on_gpu=list(program.weights_on_gpu),
+            weights_on_cpu=list(program.weights_on_cpu),
+            memory=_memory(program.plans),
         )
-    if kernels:
-        files["kernels.wgsl"] = bytes(text)
-    return ProgramInfo(
-        device=program.device,
-        program=name,
-        kernels="kernels.wgsl" if kernels else None,
-        gpu_kernels=kernels,
-        weights_on_gpu=list(program.weights_on_gpu),
-        weights_on_cpu=list(program.weights_on_cpu),
-        memory=_memory(program.plans),
+        for program in programs
+    ]
+
+
+def _code(program: Compiled) -> list[bytes]:
+    return [program.program]
+
+
+def _wasm(program: Compiled) -> list[bytes]:
+    return [] if program.wasm is None else [program.wasm]
+
+
+def _pack_texts(
+    users: Mapping[str, Users], files: dict[str, bytes]
+) -> dict[str, tuple[str, int, int]]:
+    """WGSL modules one after another, in a file for each set of users: where each text stands."""
+    texts: dict[str, bytearray] = {}
+    places: dict[str, tuple[str, int, int]] = {}
+    for text, names in users.items():
+        name = _named("kernels", names, "wgsl")
+        data = texts.setdefault(name, bytearray())
+        start = len(data)
+        data += text.encode()
+        places[text] = (name, start, len(data))
+    files |= {name: bytes(data) for name, data in texts.items()}
+    return places
+
+
+def _kernel(kernel: Kernel, file: str, start: int, end: int) -> GpuKernel:
+    return GpuKernel(
+        name=kernel.name,
+        file=file,
+        start=start,
+        end=end,
+        buffers=[b.access for b in kernel.buffers],
+        scalars=1 + len(kernel.scalars),
+        features=sorted(kernel.features),
     )
 
 
@@ -156,14 +211,23 @@ def _symbols(functions: Sequence[GraphFunc]) -> dict[str, SymbolInfo]:
     }
 
 
-def _needs(programs: Sequence[ProgramInfo], weights: Sequence[int]) -> Needs:
-    """Limits beyond WebGPU's defaults, from the largest weight, slab and kernel."""
-    slabs = [s.bytes for p in programs for s in p.memory.slabs if s.device == "gpu"]
-    largest = max((b for b in (*weights, *slabs) if isinstance(b, int)), default=0)
-    buffers = max((len(k.buffers) for p in programs for k in p.gpu_kernels), default=0)
+def _needs(program: Compiled, weights: Sequence[Weight]) -> Needs:
+    """The target's features, and limits from the largest weight, slab and kernel."""
+    target = program.target
+    kernels = [kernel for kernel, _ in program.gpu_kernels]
+    features = {*target.features, *(f for kernel in kernels for f in kernel.features)}
+    if not target.is_gpu:
+        return Needs(features=sorted(features))
+    slabs = [s.size.as_int() for p in program.plans for s in p.slabs if s.device == "gpu"]
+    sizes = [*(weights[k].bytes for k in program.weights_on_gpu), *slabs]
+    largest = max((size for size in sizes if size is not None), default=0)
     limits: Mapping[str, tuple[int, int]] = {
         "maxStorageBufferBindingSize": (largest, DEFAULT_BINDING_BYTES),
         "maxBufferSize": (largest, DEFAULT_BUFFER_BYTES),
-        "maxStorageBuffersPerShaderStage": (buffers, 8),
+        "maxStorageBuffersPerShaderStage": (max((len(k.buffers) for k in kernels), default=0), 8),
+        "maxComputeInvocationsPerWorkgroup": (target.workgroup_size, 256),
+        "maxComputeWorkgroupSizeX": (target.workgroup_size, 256),
+        "maxComputeWorkgroupStorageSize": (target.workgroup_bytes, 16384),
     }
-    return Needs(limits={name: need for name, (need, have) in limits.items() if need > have})
+    needed = {name: need for name, (need, have) in limits.items() if need > have}
+    return Needs(features=sorted(features), limits=needed)

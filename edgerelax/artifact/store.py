@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from edgerelax.artifact.manifest import MANIFEST, FileInfo, Manifest, decode, encode
+from edgerelax.artifact.manifest import MANIFEST, FileInfo, GpuKernel, Manifest, decode, encode
 from edgerelax.ir.diagnostics import FormatError, InputError
 
 
@@ -67,6 +67,10 @@ class Artifact:
         weight = self.manifest.weights[index]
         parts = [self.read(p.file)[p.offset : p.offset + p.bytes] for p in weight.parts]
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def kernel_text(self, kernel: GpuKernel) -> str:
+        """The WGSL module of a kernel."""
+        return self.read(kernel.file)[kernel.start : kernel.end].decode(errors="replace")
 
     def forget(self) -> None:
         """Let go of files that can be read again."""

@@ -1,12 +1,13 @@
 """Weight shards: safetensors files of at most 32 MiB.
 
 Each tensor's bytes are aligned for direct upload. A tensor larger than a shard is cut into parts in
-consecutive shards; the manifest says where. Shards are plain safetensors, so any tool can look into
-them.
+consecutive shards; the manifest says where. A shard holds only weights that the same programs use,
+so that a loader fetches nothing but its own. Shards are plain safetensors, so any tool can look
+into them.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,13 +29,23 @@ class _Shard:
     size: int = 0
 
 
-def pack_weights(constants: Sequence[Constant]) -> tuple[list[Weight], dict[str, bytes]]:
-    """The manifest's weights in order, and the shards by file name."""
-    shards: list[_Shard] = [_Shard()]
-    where: list[list[tuple[int, int, int]]] = []  # per constant: shard, entry, bytes
-    for index, constant in enumerate(constants):
-        data = memoryview(storage_bytes(constant.data))
-        where.append(list(_place(f"{index}", data, shards)))
+def pack_weights(
+    constants: Sequence[Constant], users: Sequence[Hashable]
+) -> tuple[list[Weight], dict[str, bytes]]:
+    """The manifest's weights in order, and the shards by file name.
+
+    `users` says of each constant which programs use it: shards hold weights of equal users.
+    """
+    shards: list[_Shard] = []
+    where: dict[int, list[tuple[int, int, int]]] = {}  # per constant: shard, entry, bytes
+    for group in dict.fromkeys(users):
+        shards.append(_Shard())
+        for index, constant in enumerate(constants):
+            if users[index] == group:
+                data = memoryview(storage_bytes(constant.data))
+                where[index] = list(_place(f"{index}", data, shards))
+        if not shards[-1].entries:
+            shards.pop()
     files: dict[str, bytes] = {}
     starts: list[int] = []
     count = len(shards)
@@ -43,12 +54,12 @@ def pack_weights(constants: Sequence[Constant]) -> tuple[list[Weight], dict[str,
         files[_file_name(k, count)] = text
         starts.append(start)
     weights = []
-    for constant, parts in zip(constants, where, strict=True):
+    for index, constant in enumerate(constants):
         places = [
             WeightPart(
                 file=_file_name(s, count), offset=starts[s] + shards[s].entries[e][2], bytes=size
             )
-            for s, e, size in parts
+            for s, e, size in where[index]
         ]
         weights.append(
             Weight(
@@ -59,7 +70,7 @@ def pack_weights(constants: Sequence[Constant]) -> tuple[list[Weight], dict[str,
                 parts=places,
             )
         )
-    return weights, files if constants else {}
+    return weights, files
 
 
 def storage_bytes(data: npt.NDArray[np.generic]) -> bytes:

@@ -17,12 +17,15 @@ from edgerelax.ir.diagnostics import InputError
 def export(
     model: Annotated[Path, typer.Argument(help="An ONNX file.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The artifact folder to write.")],
-    target: Annotated[str, typer.Option(help="webgpu, webgpu-software or cpu.")] = "webgpu",
+    target: Annotated[str, typer.Option(help="webgpu or cpu.")] = "webgpu",
     dim: Annotated[
         list[str] | None,
         typer.Option(help="Size or bounds of a dim: NAME=4, NAME=1..8, NAME=1.., NAME=32..960:32."),
     ] = None,
     fallback: Annotated[bool, typer.Option(help="Include the CPU program.")] = True,
+    variant: Annotated[
+        str, typer.Option(help="Only these programs: of gpu, cpu, software; with commas.")
+    ] = "",
     without: Annotated[list[str] | None, typer.Option(help="Leave out a pass, by name.")] = None,
     dump: Annotated[Path | None, typer.Option(help="Write the module after every pass.")] = None,
     verify_ir: Annotated[bool, typer.Option("--verify", help="Check after every pass.")] = False,
@@ -40,6 +43,7 @@ def export(
             target=target,
             dims=parse_dims(dim or []),
             fallback=fallback,
+            variants=tuple(filter(None, variant.split(","))),
             without=tuple(without or ()),
             dump=dump,
             verify=verify_ir,
@@ -79,10 +83,10 @@ def _print(console: Console, compiled: Executable, output: Path) -> None:
     console.print(f"{weights / 1e6:.1f} MB of weights, {rest / 1e3:.0f} KB else")
     for program in manifest.programs:
         memory = program.memory
-        launches = compiled.report.launches[program.device]
+        launches = compiled.report.launches[program.name]
         if memory.planned is None:
             planned = "memory depends on sizes: give upper bounds with --dim to plan it"
         else:
             planned = f"{memory.planned / 1e6:.2f} MB of activations"
             planned += f" (without reuse {(memory.unplanned or 0) / 1e6:.2f} MB)"
-        console.print(f"  {program.device}: {launches} kernel launches, {planned}")
+        console.print(f"  {program.name}: {launches} kernel launches, {planned}")

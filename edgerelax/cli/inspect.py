@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from edgerelax.artifact.manifest import Manifest, TensorInfo
+from edgerelax.artifact.manifest import Manifest, ProgramInfo, TensorInfo
 from edgerelax.artifact.store import Artifact
 from edgerelax.cli.columns import columns
 from edgerelax.codegen.disassemble import disassemble
@@ -18,7 +18,7 @@ from edgerelax.ir.diagnostics import InputError
 
 def inspect(
     artifact: Annotated[Path, typer.Argument(help="An artifact folder.")],
-    program: Annotated[str, typer.Option(help="Print the VM program of a device (gpu, cpu).")] = "",
+    program: Annotated[str, typer.Option(help="Print the VM program of a variant, by name.")] = "",
     kernel: Annotated[str, typer.Option(help="Print the WGSL text of a kernel.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest.")] = False,
 ) -> None:
@@ -36,15 +36,10 @@ def inspect(
 
 
 def _print_kernel(opened: Artifact, name: str) -> None:
-    found = [
-        opened.read(program.kernels)[kernel.start : kernel.end].decode()
-        for program in opened.manifest.programs
-        for kernel in program.gpu_kernels
-        if kernel.name == name and program.kernels is not None
-    ]
+    found = [k for p in opened.manifest.programs for k in p.gpu_kernels if k.name == name]
     if not found:
         raise InputError(f"no GPU kernel {name!r}", hint=_near(name, opened.manifest))
-    for text in dict.fromkeys(found):
+    for text in dict.fromkeys(opened.kernel_text(kernel) for kernel in found):
         print(text)
 
 
@@ -69,26 +64,34 @@ def _print(manifest: Manifest) -> None:
             for tensor in tensors:
                 console.print(f"  {label} {_signature(tensor)}", markup=False)
     for program in manifest.programs:
-        memory = program.memory
-        console.print(f"[bold]program {program.device}[/bold]")
-        for k, slab in enumerate(memory.slabs):
-            console.print(f"  slab {k} on {slab.device}: {slab.bytes} bytes", markup=False)
-        if memory.planned is not None:
-            console.print(
-                f"  planned {memory.planned} bytes; without reuse {memory.unplanned};"
-                f" lower bound {memory.lower_bound}"
-            )
-        if program.gpu_kernels:
-            rows = [["  kernel", "buffers", "scalars"]]
-            for kernel in program.gpu_kernels:
-                rows.append([f"  {kernel.name}", " ".join(kernel.buffers), str(kernel.scalars)])
-            print(columns(rows))
+        _print_program(console, manifest, program)
     total = sum(w.bytes for w in manifest.weights)
-    console.print(
-        f"{len(manifest.weights)} weights, {total} bytes; {len(manifest.cpu_kernels)} CPU kernels"
-    )
-    needs = [f"{n} {v}" for n, v in manifest.needs.limits.items()] + manifest.needs.features
-    console.print(f"needs beyond WebGPU's defaults: {', '.join(needs) or 'nothing'}")
+    console.print(f"{len(manifest.weights)} weights, {total} bytes")
+
+
+def _print_program(console: Console, manifest: Manifest, program: ProgramInfo) -> None:
+    memory, needs = program.memory, program.needs
+    made_for = "the CPU" if program.adapter is None else f"adapters of class {program.adapter}"
+    console.print(f"[bold]variant {program.name}[/bold] for {made_for}")
+    beyond = [f"{n} {v}" for n, v in needs.limits.items()] + needs.features
+    console.print(f"  needs beyond the defaults: {', '.join(beyond) or 'nothing'}")
+    files = manifest.files_of(program)
+    total = sum(manifest.files[name].bytes for name in files)
+    console.print(f"  downloads {total} bytes: {', '.join(files)}")
+    for k, slab in enumerate(memory.slabs):
+        console.print(f"  slab {k} on {slab.device}: {slab.bytes} bytes", markup=False)
+    if memory.planned is not None:
+        console.print(
+            f"  planned {memory.planned} bytes; without reuse {memory.unplanned};"
+            f" lower bound {memory.lower_bound}"
+        )
+    if program.gpu_kernels:
+        rows = [["  kernel", "buffers", "scalars"]]
+        for kernel in program.gpu_kernels:
+            rows.append([f"  {kernel.name}", " ".join(kernel.buffers), str(kernel.scalars)])
+        print(columns(rows))
+    if program.cpu_kernels:
+        console.print(f"  {len(program.cpu_kernels)} CPU kernels")
 
 
 def _signature(tensor: TensorInfo) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from edgerelax.api import open_session
 from edgerelax.artifact.store import Artifact
 from edgerelax.checking import Comparison, compare, first_difference, sample_sizes
 from edgerelax.cli.columns import columns
@@ -17,6 +18,9 @@ def verify(
     model: Annotated[Path, typer.Argument(help="The ONNX file.")],
     artifact: Annotated[Path, typer.Argument(help="The folder that was exported from it.")],
     device: Annotated[str, typer.Option(help="auto, wgpu or cpu.")] = "auto",
+    variant: Annotated[
+        str | None, typer.Option(help="Run this variant of the artifact, by name.")
+    ] = None,
     reference: Annotated[str, typer.Option(help="onnxruntime or numpy.")] = "onnxruntime",
     samples: Annotated[int, typer.Option(min=1, help="How many combinations of sizes.")] = 4,
     tolerance: Annotated[
@@ -29,8 +33,9 @@ def verify(
     read_model(model)  # says what is wrong with the file, in words of ours
     opened = Artifact.open(artifact)
     rows: list[Comparison] = []
-    for sizes in sample_sizes(opened.manifest, samples, seed):
-        rows += compare(model, opened, device, reference, sizes, seed)
+    with open_session(opened, device, variant) as session:
+        for sizes in sample_sizes(opened.manifest, samples, seed):
+            rows += compare(model, session, reference, sizes, seed)
     bad = [row for row in rows if not row.difference <= tolerance]
     if as_json:
         print(json.dumps([row.as_dict() for row in rows]))
@@ -38,7 +43,9 @@ def verify(
         _print(rows, tolerance)
     if not bad:
         return
-    culprit = first_difference(model, opened.manifest, device, bad[0].sizes, tolerance, seed)
+    culprit = first_difference(
+        model, opened.manifest, session.variant, bad[0].sizes, tolerance, seed
+    )
     print(culprit, file=sys.stderr)
     raise typer.Exit(1)
 

@@ -5,8 +5,11 @@ capture regions keyed by the symbols that they depend on; reads, branches and co
 stand between.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from edgerelax.codegen.integers import Integers
 from edgerelax.codegen.program import (
@@ -42,27 +45,28 @@ Schedules = Mapping[tuple[str, str], Schedule]  # (loop function, device)
 
 
 @dataclass(slots=True)
-class Tables:
-    """What several programs of one artifact share: weights and CPU kernels, in order."""
+class WeightTable:
+    """The weights of an artifact, which its programs share: equal ones are one, in order."""
 
     weights: list[Constant] = field(default_factory=list)
-    cpu_kernels: list[Kernel] = field(default_factory=list)
-    _weight_index: dict[int, int] = field(default_factory=dict)
-    _cpu_index: dict[int, int] = field(default_factory=dict)
+    _by_identity: dict[Constant, int] = field(default_factory=dict)
+    _by_content: dict[tuple[str, tuple[int, ...], bytes], int] = field(default_factory=dict)
 
-    def weight(self, constant: Constant) -> int:
-        key = id(constant)
-        if key not in self._weight_index:
-            self._weight_index[key] = len(self.weights)
-            self.weights.append(constant)
-        return self._weight_index[key]
+    def index(self, constant: Constant) -> int:
+        """The weight's number; it is added if it is new."""
+        found = self._by_identity.get(constant)
+        if found is None:
+            found = self._by_content.setdefault(_content(constant), len(self.weights))
+            if found == len(self.weights):
+                self.weights.append(constant)
+            self._by_identity[constant] = found
+        return found
 
-    def cpu_kernel(self, kernel: Kernel) -> int:
-        key = id(kernel)
-        if key not in self._cpu_index:
-            self._cpu_index[key] = len(self.cpu_kernels)
-            self.cpu_kernels.append(kernel)
-        return self._cpu_index[key]
+
+def _content(constant: Constant) -> tuple[str, tuple[int, ...], bytes]:
+    data = np.ascontiguousarray(constant.data)
+    digest = hashlib.sha256(data.reshape(-1).view(np.uint8).data).digest()
+    return data.dtype.name, constant.data.shape, digest
 
 
 @dataclass(slots=True)
@@ -71,28 +75,28 @@ class Lowered:
 
     program: bytes
     gpu_kernels: list[Kernel]
+    cpu_kernels: list[Kernel]
     weights_on_gpu: list[int]
     weights_on_cpu: list[int]
 
 
 def lower(
-    module: Module, schedules: Schedules, tables: Tables, *, main: str, capture: bool = True
+    module: Module, schedules: Schedules, weights: WeightTable, *, main: str, capture: bool = True
 ) -> Lowered:
     """Make the program of a module whose main device is `main`.
 
     `capture=False` leaves out regions, so that nothing is replayed (ablation).
     """
     builder = ProgramBuilder()
-    collected = _collect_constants(module)
-    for constant in collected:
-        tables.weight(constant)
-    for constant in tables.weights:
-        builder.weight(max(constant.data.nbytes, 0))
-    gpu_kernels: list[Kernel] = []
+    for constant in _collect_constants(module):
+        weights.index(constant)
+    for constant in weights.weights:
+        builder.weight(constant.data.nbytes)
+    kernels = _Kernels()
     plans: dict[str, MemoryPlan] = module.attrs["plans"]
     for func in module.funcs.values():
         _Function(
-            builder, module, func, plans[func.name], schedules, tables, gpu_kernels, main, capture
+            builder, module, func, plans[func.name], schedules, weights, kernels, main, capture
         )
     devices = {0: "gpu", 1: "cpu"}
     on = {
@@ -100,7 +104,22 @@ def lower(
         for b, d in devices.items()
     }
     data = builder.encode()
-    return Lowered(data, gpu_kernels, on["gpu"], on["cpu"])
+    return Lowered(data, kernels.of["gpu"], kernels.of["cpu"], on["gpu"], on["cpu"])
+
+
+class _Kernels:
+    """The kernels that a program launches, numbered for each device."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, list[Kernel]] = {"gpu": [], "cpu": []}
+        self._numbers: dict[int, int] = {}  # by identity, which the lists keep
+
+    def number(self, kernel: Kernel) -> int:
+        """The kernel's number on its device; it is added if it is new."""
+        if id(kernel) not in self._numbers:
+            self._numbers[id(kernel)] = len(self.of[kernel.device])
+            self.of[kernel.device].append(kernel)
+        return self._numbers[id(kernel)]
 
 
 def _collect_constants(module: Module) -> list[Constant]:
@@ -126,13 +145,13 @@ class _Function:
         func: GraphFunc,
         plan: MemoryPlan,
         schedules: Schedules,
-        tables: Tables,
-        gpu_kernels: list[Kernel],
+        weights: WeightTable,
+        kernels: _Kernels,
         main: str,
         capture: bool,
     ) -> None:
         self.builder, self.module, self.func, self.plan = builder, module, func, plan
-        self.schedules, self.tables, self.gpu_kernels = schedules, tables, gpu_kernels
+        self.schedules, self.weights, self.kernels = schedules, weights, kernels
         self.main, self.capture = main, capture
         self.params = {p: k for k, p in enumerate(func.params)}
         self.f = builder.function(
@@ -293,15 +312,10 @@ class _Function:
         )
         places = [self._binding(by_name[b.buffer.name], call.device) for b in kernel.buffers]
         scalars = [self.integers.reg(e) for _, e in kernel.scalars]
-        number = self._kernel_number(kernel, len(places), len(scalars))
+        number = self.builder.kernel(
+            kernel.device, self.kernels.number(kernel), len(places), len(scalars)
+        )
         self.f.dispatch(number, self.integers.reg(kernel.grid), places, scalars)
-
-    def _kernel_number(self, kernel: Kernel, buffers: int, scalars: int) -> int:
-        if kernel.device == "cpu":
-            return self.builder.kernel("cpu", self.tables.cpu_kernel(kernel), buffers, scalars)
-        if kernel not in self.gpu_kernels:
-            self.gpu_kernels.append(kernel)
-        return self.builder.kernel("gpu", self.gpu_kernels.index(kernel), buffers, scalars)
 
     # Places
 
@@ -325,7 +339,7 @@ class _Function:
             return self._slab_binding(place)
         size = self.integers.reg(_bytes(root))
         if isinstance(root, Constant):
-            return Binding("weight", self.tables.weight(root), size)
+            return Binding("weight", self.weights.index(root), size)
         return Binding("input", self.params[root], size)
 
     def _slab_binding(self, place: Place) -> Binding:

@@ -42,10 +42,14 @@ class Device(Protocol):
 
 
 class Session:
-    """A model ready to run. `close` frees everything; a closed session refuses to run."""
+    """A model ready to run. `close` frees everything; a closed session refuses to run.
+
+    `variant` is the name of the program that runs, `device_name` where: wgpu or cpu.
+    """
 
     def __init__(self, artifact: Artifact, program: ProgramInfo, device: Device | None) -> None:
         self.artifact = artifact
+        self.variant = program.name
         self.device_name = "cpu" if device is None else device.name
         self.functions: dict[str, FunctionInfo] = {f.name: f for f in artifact.manifest.functions}
         self._device = device
@@ -56,9 +60,9 @@ class Session:
 
     def _load_cpu_side(self, model: VmModel, program: ProgramInfo) -> None:
         manifest = self.artifact.manifest
-        if manifest.cpu_kernels_file is not None:
-            wasm = self.artifact.read(manifest.cpu_kernels_file)
-            model.load_kernels(wasm, len(manifest.cpu_kernels))
+        if program.cpu_kernels_file is not None:
+            wasm = self.artifact.read(program.cpu_kernels_file)
+            model.load_kernels(wasm, len(program.cpu_kernels))
         for k in program.weights_on_cpu:
             model.set_weight(k, self.artifact.weight(k))
         for k, weight in enumerate(manifest.weights):

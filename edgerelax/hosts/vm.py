@@ -26,6 +26,7 @@ Buffer = bytes | memoryview | Bytes
 
 DONE, NEED_READ, FLUSH, ERROR = range(len(isa.STATUSES))
 GPU, CPU = 1, 2  # bits of places
+WASM_FEATURES = frozenset(("relaxed-simd",))  # what `engine` has beyond SIMD
 
 _INPUT, _INPUT_WORDS = isa.layout(isa.INPUT_FIELDS)
 _OUTPUT, _OUTPUT_WORDS = isa.layout(isa.OUTPUT_FIELDS)
@@ -293,12 +294,16 @@ class VmModel:
 
     def close(self) -> None:
         """Free all that the model has in the VM; safe to call twice."""
-        if not self._handle:
+        handle, self._handle = self._handle, 0
+        if not handle:
             return
-        self.vm.call("er_close", self._handle)
-        self._handle = 0
-        for pointer in (*self._weights.values(), *(p for p, _ in self._inputs.values())):
-            self.vm.free(pointer)
+        try:
+            self.vm.call("er_close", handle)
+            for pointer in (*self._weights.values(), *(p for p, _ in self._inputs.values())):
+                self.vm.free(pointer)
+        except wasmtime.Trap:
+            # A damaged program had a kernel write over the heap: the instance's end frees it all.
+            self.vm.recover()
         self._weights.clear()
         self._inputs.clear()
 

@@ -4,6 +4,7 @@ Recorded command lists keep their bind groups and uniforms: a replay encodes and
 groups use explicit layouts, one per signature of accesses.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,14 +16,17 @@ import wgpu
 
 from edgerelax.artifact.manifest import GpuKernel, Needs, ProgramInfo
 from edgerelax.artifact.store import Artifact
+from edgerelax.hosts.choose import Offer
 from edgerelax.hosts.session import Session
-from edgerelax.hosts.vm import Result, VmModel
-from edgerelax.ir.diagnostics import EdgeRelaxError, FormatError, UnsupportedError
+from edgerelax.hosts.vm import WASM_FEATURES, Result, VmModel
+from edgerelax.ir.diagnostics import EdgeRelaxError, FormatError
 from edgerelax.vm import isa
 
 STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 SLOT = 256  # bytes of one dispatch's uniforms
 MAX_GROUPS = 65535
+SOFTWARE = re.compile("swiftshader|llvmpipe|basic render", re.IGNORECASE)
+FEATURES = {"subgroup": "subgroups"}  # WebGPU's names for wgpu-py's, where they differ
 COMMANDS = tuple(isa.COMMANDS)
 KINDS = isa.BINDING_KINDS
 
@@ -71,59 +75,44 @@ class _List:
     uniforms: Any = None
 
 
-def open_wgpu(artifact: Artifact, adapter: Any = None) -> Session:
-    """A session on a GPU adapter (the system's default one unless given).
-
-    Raises UnsupportedError where there is no adapter or its limits are too small.
-    """
-    program = artifact.manifest.program("gpu")
-    device = request_device(artifact.manifest.needs, adapter)
+def open_wgpu(artifact: Artifact, program: ProgramInfo, adapter: Any) -> Session:
+    """A session on a GPU adapter that offers what the program needs."""
+    device = _request_device(adapter, program.needs)
     return Session(artifact, program, WgpuDevice(device, artifact, program))
 
 
-def request_device(needs: Needs, adapter: Any = None) -> Any:
-    """A device with the limits and features that an artifact needs."""
-    if adapter is None:
-        try:
-            adapter = wgpu.gpu.request_adapter_sync(power_preference="high-performance")
-        except RuntimeError:
-            adapter = None
-    if adapter is None:
-        raise UnsupportedError(
-            "no GPU adapter was found",
-            hint="install a Vulkan, Metal or D3D12 driver, or use --device cpu",
-        )
-    for name, need in needs.limits.items():
-        have = adapter.limits.get(_limit_name(name))
-        if have is None:
-            raise UnsupportedError(f"the artifact needs the limit {name}, unknown to this host")
-        if have < need:
-            raise UnsupportedError(
-                f"the adapter's {name} is {have}, the artifact needs {need}",
-                hint="use --device cpu, or export with smaller --dim bounds",
-            )
-    missing = [f for f in needs.features if f not in adapter.features]
-    if missing:
-        raise UnsupportedError(f"the adapter has no {', '.join(missing)}", hint="use --device cpu")
-    limits = {_limit_name(name): need for name, need in needs.limits.items()}
-    return adapter.request_device_sync(required_features=needs.features, required_limits=limits)
-
-
-def hardware_adapter() -> Any:
-    """The default adapter if it is hardware, else None.
-
-    A CPU runs WebAssembly faster than it plays GPU.
-    """
+def find_adapter() -> Any:
+    """The system's default adapter; None where there is none."""
     try:
-        adapter = wgpu.gpu.request_adapter_sync(power_preference="high-performance")
+        return wgpu.gpu.request_adapter_sync(power_preference="high-performance")
     except RuntimeError:
         return None
-    return None if adapter is None or adapter.info.get("adapter_type") == "CPU" else adapter
 
 
-def _limit_name(name: str) -> str:
-    """WebGPU's camelCase as wgpu-py spells it."""
-    return "".join(f"-{c.lower()}" if c.isupper() else c for c in name)
+def offer_of(adapter: Any) -> Offer:
+    """What an adapter has: its class, features and limits."""
+    info = adapter.info
+    told = " ".join(str(info.get(key, "")) for key in ("vendor", "device", "description"))
+    software = info.get("adapter_type") == "CPU" or SOFTWARE.search(told) is not None
+    features = {FEATURES.get(name, name) for name in adapter.features}
+    return Offer(
+        "gpu",
+        "software" if software else "gpu",
+        frozenset(features) | WASM_FEATURES,
+        {_webgpu_name(name): value for name, value in adapter.limits.items()},
+    )
+
+
+def _request_device(adapter: Any, needs: Needs) -> Any:
+    features = [f for f in adapter.features if FEATURES.get(f, f) in needs.features]
+    names = {_webgpu_name(name): name for name in adapter.limits}
+    limits = {names[name]: need for name, need in needs.limits.items()}
+    return adapter.request_device_sync(required_features=features, required_limits=limits)
+
+
+def _webgpu_name(name: str) -> str:
+    """A limit of wgpu-py's spelling in WebGPU's camelCase."""
+    return re.sub("-(.)", lambda found: found[1].upper(), name)
 
 
 class WgpuDevice:
@@ -141,11 +130,9 @@ class WgpuDevice:
         self._recording: _List | None = None
         self._recording_id = 0
         self._counts = {"pipelines": 0, "bind_groups": 0, "buffers": 0, "buffer_bytes": 0}
-        text = artifact.read(program.kernels) if program.kernels is not None else b""
         self._kernels = program.gpu_kernels
         self._pipelines = [
-            self._pipeline(kernel, text[kernel.start : kernel.end].decode(errors="replace"))
-            for kernel in program.gpu_kernels
+            self._pipeline(kernel, artifact.kernel_text(kernel)) for kernel in self._kernels
         ]
         weight_kind = KINDS.index("weight")
         for k in program.weights_on_gpu:

@@ -1,18 +1,20 @@
-"""What a schedule may assume of the device that runs its kernels: limits, class, rough speeds."""
+"""The table of targets: what a schedule may assume of a device, and for whom an artifact has it."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-TargetClass = Literal["gpu", "cpu-adapter", "wasm"]
+AdapterClass = Literal["gpu", "software"]
+TargetClass = Literal["gpu", "software", "wasm"]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One device class.
+    """One device class. An artifact holds a program for each that it was made for, by this name.
 
-    A `cpu-adapter` is a GPU interface in software (SwiftShader, lavapipe): barriers and workgroup
-    memory are very slow there. The speeds feed the roofline by which strategies are compared,
-    nothing else.
+    `software` is a GPU interface that a CPU plays (SwiftShader, lavapipe): barriers and workgroup
+    memory are very slow there. `features` (of WebGPU, or `relaxed-simd`) are what kernels may use
+    and a loader must find. The speeds feed the roofline by which strategies are compared, nothing
+    else.
     """
 
     name: str
@@ -25,6 +27,7 @@ class Target:
     flops_per_second: float
     launch_seconds: float
     parallel_threads: int
+    features: tuple[str, ...] = ()
 
     @property
     def is_gpu(self) -> bool:
@@ -34,11 +37,15 @@ class Target:
     def has_fast_barriers(self) -> bool:
         return self.kind == "gpu"
 
+    @property
+    def adapter(self) -> AdapterClass | None:
+        """The class of adapter that this is for; None where no adapter is needed."""
+        return None if self.kind == "wasm" else self.kind
 
-WEBGPU = Target("webgpu", "gpu", "gpu", 8, 256, 16384, 1e11, 2e12, 2e-5, 4096)
-WEBGPU_SOFTWARE = Target(
-    "webgpu-software", "gpu", "cpu-adapter", 8, 256, 16384, 5e9, 1e10, 2e-5, 64
-)
-WASM = Target("wasm", "cpu", "wasm", 64, 1, 0, 1e10, 4e10, 1e-6, 4)
 
-TARGETS: dict[str, Target] = {t.name: t for t in (WEBGPU, WEBGPU_SOFTWARE, WASM)}
+WEBGPU = Target("gpu", "gpu", "gpu", 8, 256, 16384, 1e11, 2e12, 2e-5, 4096)
+WASM = Target("cpu", "cpu", "wasm", 64, 1, 0, 1e10, 4e10, 1e-6, 4)
+WEBGPU_SOFTWARE = Target("software", "gpu", "software", 8, 256, 16384, 5e9, 1e10, 2e-5, 64)
+
+TARGETS: dict[str, Target] = {t.name: t for t in (WEBGPU, WASM, WEBGPU_SOFTWARE)}
+"""By name, in the order in which loaders prefer them: a CPU computes faster than it plays GPU."""

@@ -1,7 +1,7 @@
-/** What this browser offers, and a device that fits an artifact. */
+/** What this browser offers. */
 
-import { EdgeRelaxError } from './errors.ts';
-import type { Manifest } from './manifest.ts';
+import type { Offer } from './choose.ts';
+import type { ProgramInfo } from './manifest.ts';
 
 export interface Capabilities {
   readonly webgpu: boolean;
@@ -18,7 +18,7 @@ export async function capabilities(): Promise<Capabilities> {
   return {
     webgpu: true,
     software: isSoftware(adapter),
-    description: describe(adapter),
+    description: describe(adapter.info),
     features: [...adapter.features].sort(),
   };
 }
@@ -36,41 +36,57 @@ export async function findAdapter(
   }
 }
 
-export function isSoftware(adapter: GPUAdapter): boolean {
-  const info = adapter.info as GPUAdapterInfo & { isFallbackAdapter?: boolean };
-  return (
-    info.isFallbackAdapter === true || /swiftshader|llvmpipe|basic render/i.test(describe(adapter))
-  );
+/** An adapter, or a device that the caller brings; older browsers tell less of either. */
+type Holder = Pick<GPUAdapter, 'features' | 'limits'> & {
+  readonly info?: GPUAdapterInfo & { readonly isFallbackAdapter?: boolean };
+  readonly adapterInfo?: GPUAdapterInfo & { readonly isFallbackAdapter?: boolean };
+  readonly isFallbackAdapter?: boolean;
+};
+
+export function isSoftware(holder: Holder): boolean {
+  const info = holder.info ?? holder.adapterInfo;
+  if (holder.isFallbackAdapter || info?.isFallbackAdapter) return true;
+  return /swiftshader|llvmpipe|basic render/i.test(describe(info));
 }
 
-function describe(adapter: GPUAdapter): string {
-  const { vendor, architecture, device, description } = adapter.info;
+function describe(info: GPUAdapterInfo | undefined): string {
+  const { vendor, architecture, device, description } = info ?? {};
   return [vendor, architecture, device, description].filter(Boolean).join(' ');
 }
 
-/** A device with the artifact's limits and features; throws `limit` naming what is too small. */
-export async function requestDevice(adapter: GPUAdapter, manifest: Manifest): Promise<GPUDevice> {
-  checkNeeds(adapter, manifest);
-  return adapter.requestDevice({
-    requiredFeatures: manifest.needs.features as GPUFeatureName[],
-    requiredLimits: { ...manifest.needs.limits },
-  });
+/** What a GPU has for the programs made for one. */
+export function gpuOffer(holder: Holder): Offer {
+  return {
+    device: 'gpu',
+    adapter: isSoftware(holder) ? 'software' : 'gpu',
+    features: new Set([...holder.features, ...wasmFeatures()]),
+    limits: holder.limits as unknown as Record<string, number>,
+  };
 }
 
-/** Checks an adapter, or a device that the caller brings. */
-export function checkNeeds(holder: GPUAdapter | GPUDevice, manifest: Manifest): void {
-  for (const [name, need] of Object.entries(manifest.needs.limits)) {
-    const have = (holder.limits as unknown as Record<string, number>)[name] ?? 0;
-    if (have < need) {
-      throw new EdgeRelaxError(
-        'limit',
-        `${name} is ${have} here, the model needs ${need}; use backend 'wasm' or smaller bounds`,
-      );
-    }
-  }
-  for (const feature of manifest.needs.features) {
-    if (!holder.features.has(feature)) {
-      throw new EdgeRelaxError('limit', `this GPU has no ${feature}; use backend 'wasm'`);
-    }
-  }
+/** What WebAssembly has here. */
+export function cpuOffer(): Offer {
+  return { device: 'cpu', adapter: null, features: wasmFeatures(), limits: {} };
+}
+
+// (module (func (result v128) i32.const 0 i8x16.splat (three times) i32x4.relaxed_laneselect))
+const RELAXED = [
+  0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 19, 1, 17, 0, 65, 0, 253, 15,
+  65, 0, 253, 15, 65, 0, 253, 15, 253, 139, 2, 11,
+];
+
+function wasmFeatures(): Set<string> {
+  return new Set(WebAssembly.validate(new Uint8Array(RELAXED)) ? ['relaxed-simd'] : []);
+}
+
+/** A device with the features and limits that a program needs of its adapter. */
+export async function requestDevice(
+  adapter: GPUAdapter,
+  { needs }: ProgramInfo,
+): Promise<GPUDevice> {
+  const features = needs.features.filter((name) => adapter.features.has(name));
+  return adapter.requestDevice({
+    requiredFeatures: features as GPUFeatureName[],
+    requiredLimits: { ...needs.limits },
+  });
 }

@@ -68,11 +68,15 @@ export class Gpu {
     this.#kernels = kernels;
   }
 
-  /** Makes all pipelines, asynchronously and at once; `text` holds the kernels' modules. */
-  async compile(text: Uint8Array, onPipeline: (name: string) => void): Promise<void> {
+  /** Makes all pipelines, asynchronously and at once; `read` gives a file of kernels' modules. */
+  async compile(
+    read: (file: string) => Promise<Uint8Array>,
+    onPipeline: (name: string) => void,
+  ): Promise<void> {
     const decoder = new TextDecoder();
     this.#pipelines = await Promise.all(
       this.#kernels.map(async (kernel) => {
+        const text = await read(kernel.file);
         const code = decoder.decode(text.subarray(kernel.start, kernel.end));
         const pipeline = await this.#compileOne(kernel, code);
         onPipeline(kernel.name);

@@ -1,13 +1,16 @@
 /** edgerelax in the browser: `load` an artifact folder, `run` it. */
 
-import { findAdapter, isSoftware } from './adapter.ts';
-import { EdgeRelaxError } from './errors.ts';
+import { cpuOffer, findAdapter, gpuOffer } from './adapter.ts';
+import { candidates, choose } from './choose.ts';
+import type { ProgramInfo } from './manifest.ts';
 import { type Backend, Model } from './model.ts';
 import { type Progress, Source } from './source.ts';
 
 export interface LoadOptions {
   /** `auto` takes WebGPU on hardware, else WebAssembly: a CPU that plays GPU is slower. */
   readonly backend?: Backend | 'auto';
+  /** Runs this variant of the artifact, by its name in the manifest. */
+  readonly variant?: string;
   /** A device of the caller's; it is not destroyed by dispose(). */
   readonly device?: GPUDevice;
   readonly powerPreference?: GPUPowerPreference;
@@ -20,36 +23,34 @@ export interface LoadOptions {
 export async function load(url: string | URL, options: LoadOptions = {}): Promise<Model> {
   const { signal, onProgress } = options;
   const source = await Source.open(url, { signal, onProgress, fetch: options.fetch });
-  const { backend, adapter } = await choose(source, options);
-  const kernels = source.manifest.programs.find((p) => p.device === 'gpu')?.gpu_kernels.length ?? 0;
+  const { program, adapter } = await fit(source, options);
   let made = 0;
+  const total = program.gpu_kernels.length;
   const onPipeline = (name: string): void =>
-    onProgress?.({ phase: 'compile', loaded: ++made, total: kernels, item: name });
+    onProgress?.({ phase: 'compile', loaded: ++made, total, item: name });
   const { device, powerPreference } = options;
-  return Model.open(source, backend, { device, adapter, powerPreference, signal, onPipeline });
+  return Model.open(source, program, { device, adapter, powerPreference, signal, onPipeline });
 }
 
-async function choose(
+const DEVICES = { webgpu: 'gpu', wasm: 'cpu' } as const;
+
+/** The variant to run; a device that the caller brings asks for one of the GPU's. */
+async function fit(
   source: Source,
-  options: LoadOptions,
-): Promise<{ backend: Backend; adapter: GPUAdapter | undefined }> {
-  const wanted = options.backend ?? 'auto';
-  const offered = new Set(source.manifest.programs.map((p) => p.device));
-  if (wanted === 'wasm') return { backend: 'wasm', adapter: undefined };
-  if (options.device) return { backend: 'webgpu', adapter: undefined };
-  const adapter = await findAdapter(options.powerPreference);
-  if (wanted === 'webgpu' || !offered.has('cpu')) {
-    if (adapter) return { backend: 'webgpu', adapter };
-    const hint = offered.has('cpu') ? "use backend 'wasm'" : 'export it with the CPU fallback';
-    throw new EdgeRelaxError('no-webgpu', `this browser offers no GPU adapter; ${hint}`);
-  }
-  const fits = adapter && offered.has('gpu') && !isSoftware(adapter);
-  return fits ? { backend: 'webgpu', adapter } : { backend: 'wasm', adapter: undefined };
+  { backend = 'auto', variant, device, powerPreference }: LoadOptions,
+): Promise<{ program: ProgramInfo; adapter: GPUAdapter | undefined }> {
+  const wanted = backend === 'auto' ? device && 'gpu' : DEVICES[backend];
+  const programs = candidates(source.manifest.programs, wanted, variant);
+  const asks = programs.some((p) => p.device === 'gpu') && !device;
+  const adapter = asks ? await findAdapter(powerPreference) : undefined;
+  const holder = device ?? adapter;
+  const program = choose(programs, holder ? [gpuOffer(holder), cpuOffer()] : [cpuOffer()]);
+  return { program, adapter };
 }
 
 export { capabilities, type Capabilities } from './adapter.ts';
 export { EdgeRelaxError, type ErrorCode } from './errors.ts';
-export type { Dim, FunctionInfo, Manifest, TensorInfo } from './manifest.ts';
+export type { Dim, FunctionInfo, Manifest, ProgramInfo, TensorInfo } from './manifest.ts';
 export { type Backend, Model, type ModelStats, type Output, type RunOptions } from './model.ts';
 export type { Progress } from './source.ts';
 export type { Input, TensorData, TypedArray } from './tensors.ts';

@@ -5,6 +5,7 @@ import {
   type Check,
   count,
   either,
+  first,
   isRecord,
   listOf,
   mapOf,
@@ -15,7 +16,7 @@ import {
   text,
 } from './schema.ts';
 
-export const ARTIFACT_VERSION = 1;
+export const ARTIFACT_VERSION = 2;
 
 /** A constant, or an expression over the symbols. */
 export type Dim = number | string;
@@ -47,6 +48,7 @@ export interface Weight {
 
 export interface GpuKernel {
   readonly name: string;
+  readonly file: string;
   readonly start: number;
   readonly end: number;
   readonly buffers: readonly ('read' | 'read_write')[];
@@ -54,11 +56,19 @@ export interface GpuKernel {
   readonly features: readonly string[];
 }
 
+/** A variant: one compiled form of the model, made for a device and a class of adapter. */
 export interface ProgramInfo {
+  readonly name: string;
   readonly device: 'gpu' | 'cpu';
+  readonly adapter: 'gpu' | 'software' | null;
+  readonly needs: {
+    readonly features: readonly string[];
+    readonly limits: Record<string, number>;
+  };
   readonly program: string;
-  readonly kernels: string | null;
   readonly gpu_kernels: readonly GpuKernel[];
+  readonly cpu_kernels: readonly string[];
+  readonly cpu_kernels_file: string | null;
   readonly weights_on_gpu: readonly number[];
   readonly weights_on_cpu: readonly number[];
   readonly memory: { readonly planned: number | null };
@@ -77,15 +87,10 @@ export interface Manifest {
   readonly source: { readonly file: string; readonly metadata: Record<string, string> };
   readonly symbols: Record<string, SymbolInfo>;
   readonly functions: readonly FunctionInfo[];
+  /** In the order in which loaders prefer them. */
   readonly programs: readonly ProgramInfo[];
-  readonly cpu_kernels: readonly string[];
-  readonly cpu_kernels_file: string | null;
   readonly vm: string;
   readonly weights: readonly Weight[];
-  readonly needs: {
-    readonly features: readonly string[];
-    readonly limits: Record<string, number>;
-  };
   readonly files: Record<string, FileInfo>;
 }
 
@@ -122,6 +127,7 @@ const tensors = listOf(object({ name: text, dtype: text, shape: orNull(listOf(di
 
 const kernel = object({
   name: text,
+  file: fileName,
   start: count,
   end: count,
   buffers: listOf(oneOf('read', 'read_write')),
@@ -130,10 +136,14 @@ const kernel = object({
 });
 
 const program = object({
+  name: matching(/^[a-z][a-z0-9-]{0,29}$/, 'name of a variant'),
   device: oneOf('gpu', 'cpu'),
+  adapter: oneOf('gpu', 'software', null),
+  needs: object({ features: listOf(text), limits: mapOf(count) }),
   program: fileName,
-  kernels: orNull(fileName),
   gpu_kernels: listOf(kernel),
+  cpu_kernels: listOf(text),
+  cpu_kernels_file: orNull(fileName),
   weights_on_gpu: listOf(count),
   weights_on_cpu: listOf(count),
   memory: object({ planned: orNull(count) }),
@@ -153,30 +163,54 @@ const whole = object({
   symbols: mapOf(object({ lo: count, hi: orNull(count), multiple_of: count })),
   functions: listOf(object({ name: text, inputs: tensors, outputs: tensors })),
   programs: listOf(program),
-  cpu_kernels: listOf(text),
-  cpu_kernels_file: orNull(fileName),
   vm: fileName,
   weights: listOf(weight),
-  needs: object({ features: listOf(text), limits: mapOf(count) }),
   files: mapOf(object({ bytes: count, sha256: matching(/^[0-9a-f]{64}$/, 'sha256') }), fileName),
 });
 
+/** The files that running a variant takes, the manifest aside. */
+export function filesOf(manifest: Manifest, program: ProgramInfo): string[] {
+  const names = [manifest.vm, program.program, ...program.gpu_kernels.map((k) => k.file)];
+  if (program.cpu_kernels_file !== null) names.push(program.cpu_kernels_file);
+  for (const k of [...program.weights_on_gpu, ...program.weights_on_cpu]) {
+    names.push(...(manifest.weights[k]?.parts.map((part) => part.file) ?? []));
+  }
+  return [...new Set(names)];
+}
+
 /** What no part shows by itself: names and numbers that point to nothing. */
 function badReference(manifest: Manifest): string | undefined {
+  const { files, weights, programs } = manifest;
+  const names = programs.map((p) => p.name);
+  if (new Set(names).size < names.length) return `two variants of one name: ${names.join(', ')}`;
+  return (
+    first(weights, (weight) => badWeight(weight, files)) ??
+    first([manifest.vm], (name) => unlisted(name, files)) ??
+    first(programs, (program) => badProgram(program, manifest))
+  );
+}
+
+function badProgram(program: ProgramInfo, manifest: Manifest): string | undefined {
   const { files, weights } = manifest;
-  const named: (string | null)[] = [manifest.vm, manifest.cpu_kernels_file];
-  for (const { program, kernels, gpu_kernels, ...placed } of manifest.programs) {
-    named.push(program, kernels);
-    const length = kernels === null ? 0 : (files[kernels]?.bytes ?? 0);
-    const outside = gpu_kernels.find(({ start, end }) => start > end || end > length);
-    if (outside) return `kernel ${outside.name} lies outside its file`;
-    const indices = [...placed.weights_on_gpu, ...placed.weights_on_cpu];
-    const unknown = indices.find((index) => index >= weights.length);
-    if (unknown !== undefined) return `there is no weight ${unknown}`;
+  const indices = [...program.weights_on_gpu, ...program.weights_on_cpu];
+  const unknown = indices.find((index) => index >= weights.length);
+  if (unknown !== undefined) return `there is no weight ${unknown}`;
+  if ((program.device === 'gpu') !== (program.adapter !== null)) {
+    return `variant ${program.name}: only those of a GPU have an adapter`;
   }
-  const missing = named.find((name) => name !== null && !Object.hasOwn(files, name));
-  if (missing !== undefined) return `${String(missing)} is not listed under files`;
-  return weights.map((one) => badWeight(one, files)).find((problem) => problem !== undefined);
+  if (program.cpu_kernels.length > 0 && program.cpu_kernels_file === null) {
+    return `variant ${program.name}: its CPU kernels have no file`;
+  }
+  const missing = first(filesOf(manifest, program), (name) => unlisted(name, files));
+  if (missing) return missing;
+  const outside = program.gpu_kernels.find(
+    ({ file, start, end }) => start > end || end > (files[file]?.bytes ?? 0),
+  );
+  return outside && `kernel ${outside.name} lies outside ${outside.file}`;
+}
+
+function unlisted(name: string, files: Manifest['files']): string | undefined {
+  return Object.hasOwn(files, name) ? undefined : `${name} is not listed under files`;
 }
 
 function badWeight(weight: Weight, files: Manifest['files']): string | undefined {

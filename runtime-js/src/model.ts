@@ -1,11 +1,18 @@
 /** A loaded model: runs are queued per model, a failed one leaves the next ones alone. */
 
-import { checkNeeds, findAdapter, requestDevice } from './adapter.ts';
+import { findAdapter, gpuOffer, requestDevice } from './adapter.ts';
+import { choose } from './choose.ts';
 import { drain } from './drain.ts';
 import { EdgeRelaxError, throwIfAborted } from './errors.ts';
 import { Gpu, type GpuStats, type Place } from './gpu.ts';
 import { BINDING, DEVICE, STATUS } from './isa.ts';
-import type { FunctionInfo, Manifest, ProgramInfo, TensorInfo } from './manifest.ts';
+import {
+  filesOf,
+  type FunctionInfo,
+  type Manifest,
+  type ProgramInfo,
+  type TensorInfo,
+} from './manifest.ts';
 import { Source } from './source.ts';
 import { elementBytes, fromBytes, type Input, readInput, type TypedArray } from './tensors.ts';
 import { type OutputPlace, Vm } from './vm.ts';
@@ -51,10 +58,13 @@ interface Parts {
 /** A model ready to run. `dispose` frees everything, and may be called at any time, twice too. */
 export class Model {
   readonly backend: Backend;
+  /** The name of the artifact's variant that runs. */
+  readonly variant: string;
   readonly manifest: Manifest;
   readonly inputs: readonly TensorInfo[];
   readonly outputs: readonly TensorInfo[];
   readonly #source: Source;
+  readonly #program: ProgramInfo;
   #options: ModelOptions;
   #parts: Parts | undefined;
   #lost: string | undefined;
@@ -62,19 +72,21 @@ export class Model {
   #disposal: Promise<void> | undefined;
   #tail: Promise<unknown> = Promise.resolve();
 
-  private constructor(source: Source, backend: Backend, options: ModelOptions) {
+  private constructor(source: Source, program: ProgramInfo, options: ModelOptions) {
     this.#source = source;
+    this.#program = program;
     this.#options = options;
     this.#adapter = options.adapter;
-    this.backend = backend;
+    this.backend = program.device === 'gpu' ? 'webgpu' : 'wasm';
+    this.variant = program.name;
     this.manifest = source.manifest;
     const main = source.manifest.functions[0];
     this.inputs = main?.inputs ?? [];
     this.outputs = main?.outputs ?? [];
   }
 
-  static async open(source: Source, backend: Backend, options: ModelOptions): Promise<Model> {
-    const model = new Model(source, backend, options);
+  static async open(source: Source, program: ProgramInfo, options: ModelOptions): Promise<Model> {
+    const model = new Model(source, program, options);
     await model.#open();
     source.settle();
     model.#options = { ...options, signal: undefined }; // it was for loading, not for reload()
@@ -134,13 +146,8 @@ export class Model {
   }
 
   async #open(): Promise<void> {
-    const { manifest } = this.#source;
-    const wanted = this.backend === 'webgpu' ? 'gpu' : 'cpu';
-    const program = manifest.programs.find((p) => p.device === wanted);
-    if (!program) {
-      throw new EdgeRelaxError('input', `the artifact has no program for ${wanted}; export one`);
-    }
-    this.#source.expect(filesOf(manifest, program));
+    const program = this.#program;
+    this.#source.expect(filesOf(this.manifest, program));
     const device = program.device === 'gpu' ? await this.#device() : undefined;
     const gpu = device && new Gpu(device, program.gpu_kernels);
     let vm: Vm | undefined;
@@ -168,13 +175,13 @@ export class Model {
     const { device, powerPreference } = this.#options;
     if (device) {
       if (this.#lost !== undefined) throw lostError('it is the caller’s: load with another one');
-      checkNeeds(device, this.manifest);
       return device;
     }
     const adapter = this.#adapter ?? (await findAdapter(powerPreference));
-    this.#adapter = undefined; // one gives a device once
+    this.#adapter = undefined; // one gives a device once; another may fit less
+    choose([this.#program], adapter ? [gpuOffer(adapter)] : []);
     if (!adapter) throw new EdgeRelaxError('no-webgpu', "no GPU adapter; use backend 'wasm'");
-    return requestDevice(adapter, this.manifest);
+    return requestDevice(adapter, this.#program);
   }
 
   /** Fetches what the program needs; pipelines are made while the weights come in. */
@@ -186,11 +193,11 @@ export class Model {
     ]);
     const vm = await Vm.open(wasm, code);
     try {
-      const compiling = this.#compile(program, gpu);
+      const compiling = this.#compile(gpu);
       compiling.catch(() => undefined); // awaited below; a failing weight must not leave it unheard
-      if (manifest.cpu_kernels_file) {
-        const kernels = await this.#source.read(manifest.cpu_kernels_file);
-        await vm.loadKernels(kernels, manifest.cpu_kernels.length);
+      if (program.cpu_kernels_file !== null) {
+        const kernels = await this.#source.read(program.cpu_kernels_file);
+        await vm.loadKernels(kernels, program.cpu_kernels.length);
       }
       await this.#loadWeights(program, vm, gpu);
       await compiling;
@@ -201,9 +208,14 @@ export class Model {
     }
   }
 
-  async #compile(program: ProgramInfo, gpu: Gpu | undefined): Promise<void> {
-    if (!gpu || !program.kernels) return;
-    await gpu.compile(await this.#source.read(program.kernels), this.#options.onPipeline);
+  async #compile(gpu: Gpu | undefined): Promise<void> {
+    const files = new Map<string, Promise<Uint8Array>>();
+    const read = (file: string): Promise<Uint8Array> => {
+      const found = files.get(file) ?? this.#source.read(file);
+      files.set(file, found);
+      return found;
+    };
+    await gpu?.compile(read, this.#options.onPipeline);
   }
 
   /** Shard by shard: each is written to where it belongs and let go. */
@@ -339,15 +351,6 @@ export class Model {
     });
     return results;
   }
-}
-
-function filesOf(manifest: Manifest, program: ProgramInfo): string[] {
-  const used = new Set([...program.weights_on_gpu, ...program.weights_on_cpu]);
-  const shards = manifest.weights.flatMap((w, k) =>
-    used.has(k) ? w.parts.map((p) => p.file) : [],
-  );
-  const names = [manifest.vm, program.program, program.kernels, manifest.cpu_kernels_file];
-  return [...names.filter((name) => name !== null), ...shards];
 }
 
 function checkNames(info: FunctionInfo, inputs: Record<string, Input>): void {

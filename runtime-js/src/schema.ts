@@ -63,7 +63,8 @@ export const object =
     );
   };
 
-function first<T>(
+/** The first problem among items. */
+export function first<T>(
   items: readonly T[],
   problem: (item: T, k: number) => string | undefined,
 ): string | undefined {

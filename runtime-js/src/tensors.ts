@@ -207,8 +207,9 @@ function convertIntegers(
 
 /** Float16Array where the browser has it; numbers are rounded; Uint16Array is taken as raw bits. */
 function convertHalf(info: TensorInfo, data: ArrayLike<number>): TypedArray {
-  const Half = (globalThis as { Float16Array?: new (source: ArrayLike<number>) => TypedArray })
-    .Float16Array;
+  const Half = (
+    globalThis as unknown as { Float16Array?: new (source: ArrayLike<number>) => TypedArray }
+  ).Float16Array;
   if (!Half) throw wrong(info, 'this browser has no Float16Array; give the bits as Uint16Array');
   const half = data instanceof Half ? data : new Half(data);
   return new Uint16Array(half.buffer as ArrayBuffer, half.byteOffset, half.length);

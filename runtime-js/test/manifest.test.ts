@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { EdgeRelaxError } from '../src/errors.ts';
-import { parseManifest } from '../src/manifest.ts';
+import { filesOf, parseManifest } from '../src/manifest.ts';
 import { HASH, sound } from './manifests.ts';
 
 const WHERE = 'https://host/model/manifest.json';
@@ -64,15 +64,16 @@ describe('other files', () => {
 
 describe('versions', () => {
   it.each([
-    [2, 'update edgerelax.js'],
+    [3, 'update edgerelax.js'],
     [1e9, 'update edgerelax.js'],
+    [1, 'export the model again'],
     [0, 'export the model again'],
     ['1', 'export the model again'],
     [null, 'export the model again'],
     [undefined, 'export the model again'],
   ])('refuses %s', (version, hint) => {
     const message = refusal({ ...sound(), version });
-    expect(message).toContain('this loader reads 1');
+    expect(message).toContain('this loader reads 2');
     expect(message).toContain(hint);
   });
 });
@@ -81,7 +82,7 @@ describe('versions', () => {
 const UNREAD = [/^source\.(kind|sha256)/, /^programs\.0\.memory\.(slabs|lower_bound|unplanned)/];
 /** What may be missing: entries of maps, and of lists where nothing counts them. */
 const ENTRY =
-  /^(symbols|needs\.limits|source\.metadata)\.\w+$|\.(shape|buffers|features)\.\d+$|^(functions|programs|cpu_kernels)\.\d+$|\.(inputs|outputs|gpu_kernels|weights_on_gpu)\.\d+$/;
+  /^(symbols|programs\.0\.needs\.limits|source\.metadata)\.\w+$|\.(shape|buffers|features)\.\d+$|^(functions|programs)\.\d+$|\.(inputs|outputs|cpu_kernels|gpu_kernels|weights_on_gpu)\.\d+$/;
 const VALUES = [null, -1, 1.5, 2 ** 60, 'x', '../x', [], {}, true, [null], { x: null }];
 
 describe('every field', () => {
@@ -120,9 +121,14 @@ describe('references', () => {
     [['files', 'http://evil/x'], { bytes: 1, sha256: HASH }, 'is no file name'],
     [['files', 'vm.wasm', 'sha256'], 'AB'.repeat(32), 'files.vm.wasm.sha256 is no sha256'],
     [['programs', 0, 'weights_on_gpu'], [0, 1], 'there is no weight 1'],
-    [['programs', 0, 'gpu_kernels', 0, 'end'], 101, 'kernel add lies outside its file'],
-    [['programs', 0, 'gpu_kernels', 0, 'start'], 101, 'kernel add lies outside its file'],
-    [['programs', 0, 'kernels'], null, 'kernel add lies outside its file'],
+    [['programs', 0, 'gpu_kernels', 0, 'end'], 101, 'kernel add lies outside kernels-gpu.wgsl'],
+    [['programs', 0, 'gpu_kernels', 0, 'start'], 101, 'kernel add lies outside kernels-gpu.wgsl'],
+    [['programs', 0, 'gpu_kernels', 0, 'file'], 'vm.wasm', 'kernel add lies outside vm.wasm'],
+    [['programs', 0, 'gpu_kernels', 0, 'file'], 'toString', 'toString is not listed under files'],
+    [['programs', 0, 'cpu_kernels_file'], null, 'variant gpu: its CPU kernels have no file'],
+    [['programs', 0, 'adapter'], null, 'variant gpu: only those of a GPU have an adapter'],
+    [['programs', 0, 'adapter'], 'quantum', 'programs[0].adapter is none of gpu, software'],
+    [['programs', 0, 'name'], 'a/b', 'programs[0].name is no name of a variant'],
     [['programs', 0, 'device'], 'tpu', 'programs[0].device is none of gpu, cpu'],
     [['weights', 0, 'parts', 1, 'offset'], 81, 'weight w lies outside its file'],
     [['weights', 0, 'bytes'], 17, 'do not add up to its 17 bytes'],
@@ -130,4 +136,24 @@ describe('references', () => {
   ])('refuses %j = %j', (path, value, message) => {
     expect(refusal(set(path, value))).toContain(message);
   });
+});
+
+it('refuses two variants of one name', () => {
+  const manifest = sound();
+  const programs = manifest['programs'] as unknown[];
+  expect(refusal({ ...manifest, programs: [...programs, ...programs] })).toContain(
+    'two variants of one name: gpu, gpu',
+  );
+});
+
+it('knows the files of a variant', () => {
+  const manifest = parseManifest(JSON.stringify(sound()), WHERE);
+  const [program] = manifest.programs;
+  expect(program && filesOf(manifest, program)).toEqual([
+    'vm.wasm',
+    'program-gpu.bin',
+    'kernels-gpu.wgsl',
+    'kernels-gpu.wasm',
+    'weights.safetensors',
+  ]);
 });

@@ -5,7 +5,7 @@ export const HASH = 'ab'.repeat(32);
 export function sound(): Record<string, unknown> {
   return {
     format: 'edgerelax',
-    version: 1,
+    version: 2,
     producer: 'a test',
     source: { file: 'net.onnx', kind: 'onnx', sha256: HASH, metadata: { author: 'me' } },
     symbols: { n: { lo: 1, hi: 64, multiple_of: 1 }, m: { lo: 0, hi: null, multiple_of: 4 } },
@@ -18,12 +18,15 @@ export function sound(): Record<string, unknown> {
     ],
     programs: [
       {
+        name: 'gpu',
         device: 'gpu',
+        adapter: 'gpu',
+        needs: { features: [], limits: { maxBufferSize: 1 } },
         program: 'program-gpu.bin',
-        kernels: 'kernels.wgsl',
         gpu_kernels: [
           {
             name: 'add',
+            file: 'kernels-gpu.wgsl',
             start: 0,
             end: 100,
             buffers: ['read', 'read_write'],
@@ -31,13 +34,13 @@ export function sound(): Record<string, unknown> {
             features: ['shader-f16'],
           },
         ],
+        cpu_kernels: ['add'],
+        cpu_kernels_file: 'kernels-gpu.wasm',
         weights_on_gpu: [0],
         weights_on_cpu: [],
         memory: { slabs: [], planned: null, lower_bound: 0, unplanned: 0 },
       },
     ],
-    cpu_kernels: ['add'],
-    cpu_kernels_file: 'kernels.wasm',
     vm: 'vm.wasm',
     weights: [
       {
@@ -51,11 +54,10 @@ export function sound(): Record<string, unknown> {
         ],
       },
     ],
-    needs: { features: [], limits: { maxBufferSize: 1 } },
     files: {
       'vm.wasm': { bytes: 10, sha256: HASH },
-      'kernels.wasm': { bytes: 10, sha256: HASH },
-      'kernels.wgsl': { bytes: 100, sha256: HASH },
+      'kernels-gpu.wasm': { bytes: 10, sha256: HASH },
+      'kernels-gpu.wgsl': { bytes: 100, sha256: HASH },
       'program-gpu.bin': { bytes: 10, sha256: HASH },
       'weights.safetensors': { bytes: 88, sha256: HASH },
     },

@@ -11,15 +11,24 @@ import wgpu
 import edgerelax.api as api
 from edgerelax.artifact.manifest import Needs
 from edgerelax.artifact.store import Artifact
-from edgerelax.hosts.wgpu import DeviceError, request_device
+from edgerelax.hosts.wgpu import DeviceError
 from edgerelax.ir.diagnostics import FormatError, UnsupportedError
 from tests.artifact.folders import INPUTS, compiled, contents, expected
 from tests.faults.models import perceptron
 
 
+def with_needs(artifact: Artifact, needs: Needs) -> Artifact:
+    """The same artifact, whose programs for a GPU need more."""
+    programs = [
+        msgspec.structs.replace(p, needs=needs) if p.device == "gpu" else p
+        for p in artifact.manifest.programs
+    ]
+    manifest = msgspec.structs.replace(artifact.manifest, programs=programs)
+    return Artifact(manifest, {name: artifact.read(name) for name in manifest.files})
+
+
 def needing(**limits: int) -> Artifact:
-    needs = Needs(limits=limits)
-    return Artifact(msgspec.structs.replace(compiled().artifact.manifest, needs=needs), contents())
+    return with_needs(compiled().artifact, Needs(limits=limits))
 
 
 @pytest.fixture
@@ -67,17 +76,19 @@ def test_auto_avoids_an_adapter_that_is_too_small(monkeypatch: pytest.MonkeyPatc
     with api.open_session(needing(maxBufferSize=1 << 50)) as session:
         assert session.device_name == "cpu"
     alone = api.compile(perceptron(), fallback=False).artifact
-    large = Needs(limits={"maxBufferSize": 1 << 50})
-    alone = Artifact(msgspec.structs.replace(alone.manifest, needs=large), {})
+    alone = with_needs(alone, Needs(limits={"maxBufferSize": 1 << 50}))
     with pytest.raises(UnsupportedError, match="maxBufferSize"):
         api.open_session(alone)
 
 
 def test_limits_and_features_nobody_knows() -> None:
     with pytest.raises(UnsupportedError, match="maxFlux, unknown"):
-        request_device(Needs(limits={"maxFlux": 0}))
-    with pytest.raises(UnsupportedError, match="the adapter has no time-travel"):
-        request_device(Needs(features=["time-travel"]))
+        api.open_session(needing(maxFlux=0), "wgpu")
+    travelling = with_needs(compiled().artifact, Needs(features=["time-travel"]))
+    with pytest.raises(UnsupportedError, match="software: there is no time-travel here"):
+        api.open_session(travelling, "wgpu")
+    with api.open_session(travelling) as session:
+        assert session.variant == "cpu"
 
 
 def test_programs_that_are_not_there() -> None:
@@ -90,10 +101,9 @@ def test_programs_that_are_not_there() -> None:
 
 def test_a_kernel_that_the_driver_refuses() -> None:
     files = dict(contents())
-    text = files["kernels.wgsl"]
-    files["kernels.wgsl"] = text.replace(b"@compute", b"@comfute", 1)
-    name = compiled().artifact.manifest.program("gpu").gpu_kernels[0].name
-    with pytest.raises(DeviceError, match=f"kernel {name}"):
+    kernel = compiled().artifact.manifest.program("software").gpu_kernels[0]
+    files[kernel.file] = files[kernel.file].replace(b"@compute", b"@comfute")
+    with pytest.raises(DeviceError, match=f"kernel {kernel.name}"):
         api.open_session(Artifact(compiled().artifact.manifest, files), "wgpu")
 
 

@@ -15,8 +15,9 @@ from tests.faults.models import F32, model, node
 
 BOTH = pytest.mark.parametrize("host", HOSTS)
 FILES = (
-    "manifest.json", "program-gpu.bin", "program-cpu.bin", "kernels.wgsl", "kernels.wasm",
-    "vm.wasm", "weights-00001-of-00001.safetensors",
+    "manifest.json", "program-gpu.bin", "program-software.bin", "program-cpu.bin",
+    "kernels-gpu.wgsl", "kernels-software.wgsl", "kernels-cpu.wasm", "vm.wasm",
+    "weights-00001-of-00001.safetensors",
 )  # fmt: skip
 
 
@@ -47,7 +48,7 @@ def test_saved_over_another(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     api.compile(_tiny(), target="cpu").save(tmp_path)
     left = {p.name for p in tmp_path.iterdir()}
-    assert left == {"notes.txt", "manifest.json", "program-cpu.bin", "kernels.wasm", "vm.wasm"}
+    assert left == {"notes.txt", "manifest.json", "program-cpu.bin", "kernels-cpu.wasm", "vm.wasm"}
     compiled().save(tmp_path)
     run_all(tmp_path)
 
@@ -89,8 +90,9 @@ def _empty(data: bytes) -> bytes:
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "cut": _cut, "flip": _flip, "longer": _longer, "empty": _empty
 }  # fmt: skip
-USED_BY = {"program-gpu.bin": ("wgpu",), "kernels.wgsl": ("wgpu",), "program-cpu.bin": ("cpu",),
-           "kernels.wasm": ("cpu",), "weights-00001-of-00001.safetensors": HOSTS}  # fmt: skip
+USED_BY = {"program-software.bin": ("wgpu",), "kernels-software.wgsl": ("wgpu",),
+           "program-cpu.bin": ("cpu",), "kernels-cpu.wasm": ("cpu",),
+           "weights-00001-of-00001.safetensors": HOSTS}  # fmt: skip
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -112,10 +114,14 @@ def test_missing_files(name: str, tmp_path: Path) -> None:
 
 
 def test_what_a_host_does_not_need_may_be_missing(tmp_path: Path) -> None:
-    """A CPU host asks for no WGSL; the page that has a GPU asks for no wasm kernels."""
-    files = {n: d for n, d in contents().items() if n not in ("kernels.wgsl", "program-gpu.bin")}
-    with api.load(write(tmp_path, files), "cpu") as session:
-        np.testing.assert_allclose(session.run(INPUTS)["y"], expected(), rtol=1e-5, atol=1e-6)
+    """Only the files of the variant that runs are read."""
+    manifest = compiled().artifact.manifest
+    for program in manifest.programs:
+        kept = {"manifest.json", *manifest.files_of(program)}
+        files = {name: data for name, data in contents().items() if name in kept}
+        folder = write(tmp_path / program.name, files)
+        with api.load(folder, variant=program.name) as session:
+            np.testing.assert_allclose(session.run(INPUTS)["y"], expected(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import edgerelax.api as api
 from edgerelax.artifact.manifest import VERSION, decode, encode
 from edgerelax.artifact.store import Artifact
-from edgerelax.hosts.cpu import open_cpu
 from edgerelax.ir.diagnostics import EdgeRelaxError, FormatError, InputError
 from tests.artifact.folders import INPUTS, compiled, contents, expected, write
 
@@ -55,7 +54,7 @@ def altered(at: tuple[Any, ...], value: Any, delete: bool) -> dict[str, Any]:
 def attempt(folder: Path) -> None:
     """Open and run; a changed field may be harmless, else the error says what is wrong."""
     try:
-        session = open_cpu(Artifact.open(folder))
+        session = api.load(folder, "cpu")
     except (FormatError, InputError) as error:
         assert str(error)
         return
@@ -120,7 +119,7 @@ def test_newer_version(version: int) -> None:
     assert "update edgerelax" in caught.value.hint
 
 
-@pytest.mark.parametrize("version", [0, -1, "1", 1.5, None, True, []])
+@pytest.mark.parametrize("version", [VERSION - 1, 0, -1, "1", 1.5, None, True, []])
 def test_other_versions(version: Any) -> None:
     with pytest.raises(FormatError, match="version"):
         decode(json.dumps({**GOOD, "version": version}).encode())
@@ -132,10 +131,14 @@ def test_other_formats(format_: Any) -> None:
         decode(json.dumps({**GOOD, "format": format_}).encode())
 
 
-@pytest.mark.parametrize("field", ["vm", "cpu_kernels_file"])
+@pytest.mark.parametrize("field", ["vm", "program", "cpu_kernels_file"])
 @pytest.mark.parametrize("name", ["../x", "/x", "a/b", "a\\b", ".hidden", "", "x" * 201, "a\n"])
 def test_file_names(field: str, name: str) -> None:
-    raw = {**GOOD, field: name, "files": {**GOOD["files"], name: {"bytes": 0, "sha256": "0" * 64}}}
+    raw = copy.deepcopy(GOOD)
+    holder = raw if field in raw else raw["programs"][0]
+    assert field in holder
+    holder[field] = name
+    raw["files"][name] = {"bytes": 0, "sha256": "0" * 64}
     with pytest.raises(FormatError):
         decode(json.dumps(raw).encode())
 
@@ -156,7 +159,7 @@ def test_a_program_of_the_right_hash(at: int, by: int) -> None:
     files = {n: d for n, d in contents().items() if n != "manifest.json"}
     artifact = Artifact(compiled().artifact.manifest, {**files, "program-cpu.bin": data})
     try:
-        with open_cpu(artifact) as session:
+        with api.open_session(artifact, "cpu") as session:
             session._model.set_budget(100_000)  # type: ignore[union-attr]  # a loop may be endless
             session.run(INPUTS)
     except EdgeRelaxError as error:
@@ -169,7 +172,7 @@ def test_what_is_promised_of_inputs() -> None:
     (x,), (y,) = main.inputs, main.outputs
     assert (x.name, x.dtype, x.shape) == ("x", "f32", ["batch", 8])
     assert (y.name, y.dtype, y.shape) == ("y", "f32", ["batch", 4])
-    with open_cpu(compiled().artifact) as session:
+    with compiled().session("cpu") as session:
         np.testing.assert_allclose(session.run(INPUTS)["y"], expected(), rtol=1e-5, atol=1e-6)
 
 
@@ -179,21 +182,30 @@ def test_unknown_dtypes_and_devices() -> None:
     function = {**main, "inputs": [bad_input]}
     with pytest.raises(FormatError, match="x has the unknown dtype 'f999'"):
         decode(json.dumps({**GOOD, "functions": [function]}).encode())
-    twice = [GOOD["programs"][0], {**GOOD["programs"][1], "device": "gpu"}]
-    with pytest.raises(FormatError, match="two programs for one device"):
-        decode(json.dumps({**GOOD, "programs": twice}).encode())
+    first, second, *_ = GOOD["programs"]
+    for programs, fault in (
+        ([first, {**second, "name": first["name"]}], "two variants of one name"),
+        ([{**first, "adapter": None}], "variant gpu: only those of a GPU have an adapter"),
+        ([{**second, "adapter": "software"}], "variant cpu: only those of a GPU have an adapter"),
+        ([{**second, "cpu_kernels_file": None}], "variant cpu: its CPU kernels have no file"),
+        ([{**first, "device": "tpu"}], "tpu"),
+        ([{**first, "name": "../x"}], "name"),
+        ([{**first, "weights_on_gpu": [99]}], "no weight 99"),
+    ):
+        with pytest.raises(FormatError, match=fault):
+            decode(json.dumps({**GOOD, "programs": programs}).encode())
 
 
-@pytest.mark.parametrize("device", ["gpu", "cpu"])
-def test_weights_that_are_said_to_be_elsewhere(device: str) -> None:
+@pytest.mark.parametrize(("variant", "device"), [("software", "gpu"), ("cpu", "cpu")])
+def test_weights_that_are_said_to_be_elsewhere(variant: str, device: str) -> None:
     """A program whose weight the manifest does not put on its device: refused when loaded."""
     manifest = compiled().artifact.manifest
     field = f"weights_on_{device}"
     programs = [msgspec.structs.replace(p, **{field: []}) for p in manifest.programs]
     changed = msgspec.structs.replace(manifest, programs=programs)
     artifact = Artifact(changed, contents())
-    with pytest.raises(FormatError, match=f"program-{device}.bin: needs weight"):
-        api.open_session(artifact, {"gpu": "wgpu", "cpu": "cpu"}[device])
+    with pytest.raises(FormatError, match=f"program-{variant}.bin: needs weight"):
+        api.open_session(artifact, variant=variant)
 
 
 def test_launches_of_kernels_that_are_not_there() -> None:

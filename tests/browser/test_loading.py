@@ -7,6 +7,7 @@ import functools
 import hashlib
 import http.server
 import json
+import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -43,8 +44,10 @@ def damaged(
 def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text())
+    later = path.stat().st_mtime + 2  # the server tells versions apart by whole seconds
     change(manifest)
     path.write_text(json.dumps(manifest))
+    os.utime(path, (later, later))
 
 
 def rewrite(folder: Path, name: str, data: bytes) -> None:
@@ -54,9 +57,10 @@ def rewrite(folder: Path, name: str, data: bytes) -> None:
     edit_manifest(folder, lambda manifest: manifest["files"].update({name: info}))
 
 
+WEIGHTS = "weights-00001-of-00001.safetensors"
 FILES = {
-    "wasm": ["vm.wasm", "kernels.wasm", "program-cpu.bin", "weights-00001-of-00001.safetensors"],
-    "webgpu": ["vm.wasm", "kernels.wgsl", "program-gpu.bin", "weights-00001-of-00001.safetensors"],
+    "wasm": ["vm.wasm", "kernels-cpu.wasm", "program-cpu.bin", WEIGHTS],
+    "webgpu": ["vm.wasm", "kernels-software.wgsl", "program-software.bin", WEIGHTS],
 }
 EACH_FILE = [(backend, name) for backend, names in FILES.items() for name in names]
 
@@ -100,12 +104,12 @@ def test_changed_files(
     [
         ("wasm", "vm.wasm", b"no wasm", "format"),
         ("wasm", "vm.wasm", b"\0asm\1\0\0\0", "format"),
-        ("wasm", "kernels.wasm", b"no wasm", "format"),
-        ("wasm", "kernels.wasm", b"\0asm\1\0\0\0", "format"),
+        ("wasm", "kernels-cpu.wasm", b"no wasm", "format"),
+        ("wasm", "kernels-cpu.wasm", b"\0asm\1\0\0\0", "format"),
         ("wasm", "program-cpu.bin", b"no program", "format"),
         ("wasm", "program-cpu.bin", b"", "format"),
-        ("webgpu", "program-gpu.bin", b"\0" * 400, "format"),
-        ("webgpu", "kernels.wgsl", b"fn main() {" * 1000, "device"),
+        ("webgpu", "program-software.bin", b"\0" * 400, "format"),
+        ("webgpu", "kernels-software.wgsl", b"fn main() {" * 1000, "device"),
     ],
 )
 def test_files_of_another_kind(
@@ -121,7 +125,7 @@ def test_programs_with_flipped_bytes_never_hang_or_crash(
     page: Browser, small: Small, tmp_path: Path, backend: str
 ) -> None:
     """The hash is made to fit, so that the decoder itself must cope."""
-    name = "program-cpu.bin" if backend == "wasm" else "program-gpu.bin"
+    name = "program-cpu.bin" if backend == "wasm" else "program-software.bin"
     original = (small("dense") / name).read_bytes()
     rng = np.random.default_rng(0)
     folder = tmp_path / "model"
@@ -169,7 +173,9 @@ def test_newer_versions_and_other_pages(page: Browser, small: Small, tmp_path: P
 def test_an_artifact_that_asks_for_too_much(page: Browser, small: Small, tmp_path: Path) -> None:
     def greedy(folder: Path) -> None:
         needs = {"features": [], "limits": {"maxBufferSize": 2**52}}
-        edit_manifest(folder, lambda manifest: manifest.update(needs=needs))
+        edit_manifest(
+            folder, lambda manifest: [p.update(needs=needs) for p in manifest["programs"]]
+        )
 
     error = damaged(page, small, tmp_path, greedy, "webgpu")
     assert error["code"] == "limit" and "maxBufferSize" in error["message"]

@@ -10,10 +10,10 @@ from edgerelax.checking import difference
 from tests.e2e.models import REAL, SENTENCES, TOLERANCE, compiled, encode, run_reference, shape_text
 
 
-@pytest.mark.parametrize("device", ["cpu", "wgpu"])
+@pytest.mark.parametrize("variant", ["cpu", "gpu", "software"])
 @pytest.mark.parametrize("name", REAL)
-def test_equals_onnxruntime(name: str, device: str) -> None:
-    with compiled(name).session(device) as session:
+def test_equals_onnxruntime(name: str, variant: str) -> None:
+    with compiled(name).session(variant=variant) as session:
         for inputs in REAL[name].inputs():
             got, wanted = session.run(inputs), run_reference(name, inputs)
             for output, value in wanted.items():

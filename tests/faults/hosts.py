@@ -37,17 +37,17 @@ def calling(op: str, *operands: tuple[tuple[ExprLike, ...], Any] | None, **attrs
 
 
 def run(module: Module, inputs: Mapping[str, Any]) -> dict[str, Arrays]:
-    """The outputs, by host."""
+    """The outputs, by variant."""
     executable = api.compile(module, verify=True)
     found: dict[str, Arrays] = {}
-    for host in HOSTS:
-        with executable.session(host) as session:
-            found[host] = session.run(inputs)
+    for program in executable.artifact.manifest.programs:
+        with executable.session(variant=program.name) as session:
+            found[program.name] = session.run(inputs)
     return found
 
 
 def along(op: str, *arrays: Any, **attrs: Any) -> dict[str, np.ndarray]:
-    """One operator on arrays whose first dim is symbolic; its result, by host."""
+    """One operator on arrays whose first dim is symbolic; its result, by variant."""
     given = [np.asarray(a) for a in arrays]
     shapes = [((N, *a.shape[1:]) if a.ndim else (), a.dtype) for a in given]
     inputs = {f"x{k}": a for k, a in enumerate(given)}

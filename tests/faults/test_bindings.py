@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import edgerelax.api as api
+from edgerelax.artifact.manifest import Needs
 from edgerelax.ir.builder import Function
 from edgerelax.ir.dtypes import DTYPES, F32
 from edgerelax.ir.graph import Module, Value
@@ -157,11 +158,10 @@ SIZES = {"f32": 4, "i32": 4, "u32": 4, "vec2<u32>": 8, "vec4<f32>": 16, "vec4<i3
 def test_real_models_keep_to_default_limits(name: str) -> None:
     """256 invocations, 16 KiB of shared memory, 8 storage buffers; no feature is asked for."""
     artifact = compiled(name).artifact
-    program = artifact.manifest.program("gpu")
-    text = artifact.read("kernels.wgsl")
-    assert program.gpu_kernels
-    for kernel in program.gpu_kernels:
-        source = text[kernel.start : kernel.end].decode()
+    programs = [artifact.manifest.program(variant) for variant in ("gpu", "software")]
+    assert all(program.gpu_kernels for program in programs)
+    for kernel in (kernel for program in programs for kernel in program.gpu_kernels):
+        source = artifact.kernel_text(kernel)
         (size,) = WORKGROUP.findall(source)
         assert np.prod([int(n or 1) for n in size]) <= 256, kernel.name
         shared = sum(SIZES[element] * int(n) for element, n in SHARED.findall(source))
@@ -172,4 +172,4 @@ def test_real_models_keep_to_default_limits(name: str) -> None:
         assert "enable " not in source
         assert "subgroup" not in source
         assert kernel.features == []
-    assert artifact.manifest.needs.limits == {}
+    assert all(program.needs == Needs() for program in programs)

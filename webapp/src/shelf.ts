@@ -1,6 +1,6 @@
 /** The models of a tool: fetched when it is first used, kept until the backend changes. */
 
-import { type Backend, EdgeRelaxError, load, type Manifest, type Model } from 'edgerelax';
+import { type Backend, EdgeRelaxError, load, type Model } from 'edgerelax';
 import type { Progress } from './protocol.ts';
 
 export interface Loading {
@@ -130,8 +130,9 @@ class Sums {
   }
 }
 
-/** Kernels that a model brings for a backend. */
-export function kernelCount(manifest: Manifest, backend: Backend): number {
-  if (backend === 'wasm') return manifest.cpu_kernels.length;
-  return manifest.programs.find((p) => p.device === 'gpu')?.gpu_kernels.length ?? 0;
+/** Kernels of the variant that a model runs, on its backend. */
+export function kernelCount({ manifest, variant, backend }: Model): number {
+  const program = manifest.programs.find((p) => p.name === variant);
+  const kernels = backend === 'wasm' ? program?.cpu_kernels : program?.gpu_kernels;
+  return kernels?.length ?? 0;
 }

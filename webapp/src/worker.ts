@@ -76,7 +76,7 @@ function factsOf(loaded: Loaded, backend: RunRequest<ToolName>['backend']) {
   return {
     backend,
     downloadBytes: loaded.downloadBytes,
-    kernels: sum((model) => kernelCount(model.manifest, backend)),
+    kernels: sum((model) => kernelCount(model)),
     memoryBytes: sum((model) => model.stats().bufferBytes + model.stats().vmBytes),
   };
 }

@@ -1,0 +1,139 @@
+"""Which variant of an artifact a page takes, and that it fetches nothing of the others."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+from tests.browser.conftest import Publish
+from tests.browser.harness import Browser, error_of
+from tests.browser.runtime_page import check, runtime_page
+from tests.browser.small_models import SMALL
+
+X = {"x": np.linspace(-1, 1, 48, dtype=np.float32).reshape(3, 16)}
+DEVICES = {"gpu": "webgpu", "software": "webgpu", "cpu": "wasm"}
+HARDWARE = """
+Object.defineProperty(GPUAdapter.prototype, 'info', { get: () => ({ vendor: 'nvidia' }) });
+"""
+LOAD = "await edgerelax.load(argument.url, argument.options)"
+
+
+def variant_of(page: Browser, url: str, **options: Any) -> str:
+    page.open("dense", url, **options)
+    check(page.run("dense", X)[0], SMALL["dense"].expected(X))
+    return str(page.script("await models.dense.dispose(); return models.dense.variant"))
+
+
+def files_of(folder: Path, variant: str) -> set[str]:
+    """What the manifest says that a variant takes, read without the loader's help."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (program,) = (p for p in manifest["programs"] if p["name"] == variant)
+    used = {*program["weights_on_gpu"], *program["weights_on_cpu"]}
+    names = {manifest["vm"], program["program"], program["cpu_kernels_file"]}
+    names |= {kernel["file"] for kernel in program["gpu_kernels"]}
+    names |= {part["file"] for k in used for part in manifest["weights"][k]["parts"]}
+    return names - {None}
+
+
+def test_the_class_of_the_adapter_decides(
+    browser: Browser, page: Browser, published: Publish
+) -> None:
+    url = published("dense")
+    assert variant_of(page, url, backend="webgpu") == "software"
+    assert variant_of(page, url) == "cpu"
+    with runtime_page(browser, HARDWARE) as other:
+        assert variant_of(other, url) == variant_of(other, url, backend="webgpu") == "gpu"
+        assert variant_of(other, url, backend="wasm") == "cpu"
+
+
+@pytest.mark.parametrize("variant", DEVICES)
+def test_forced(page: Browser, published: Publish, variant: str) -> None:
+    url = published("dense")
+    assert variant_of(page, url, variant=variant) == variant
+    assert variant_of(page, url, variant=variant, backend=DEVICES[variant]) == variant
+
+
+@pytest.mark.parametrize("variant", DEVICES)
+def test_only_the_files_of_the_variant_are_fetched(
+    page: Browser, small: Callable[[str], Path], published: Publish, variant: str
+) -> None:
+    url, fetched = published("dense"), []
+    page.page.on("request", lambda request: fetched.append(urlsplit(request.url).path))
+    assert variant_of(page, url, variant=variant) == variant
+    names = [path.rsplit("/", 1)[1] for path in fetched]
+    assert sorted(names) == sorted({"manifest.json", *files_of(small("dense"), variant)})
+
+
+def test_progress_counts_the_variants_bytes(
+    page: Browser, small: Callable[[str], Path], published: Publish
+) -> None:
+    last = page.script(
+        """let last;
+        const onProgress = (p) => { if (p.phase === 'fetch') last = p; };
+        const model = await edgerelax.load(argument, { variant: 'gpu', onProgress });
+        await model.dispose();
+        return [last.loaded, last.total];""",
+        published("dense"),
+    )
+    total = sum((small("dense") / n).stat().st_size for n in files_of(small("dense"), "gpu"))
+    assert last == [total, total]
+
+
+def test_wrong_names(page: Browser, published: Publish) -> None:
+    for options, message in (
+        ({"variant": "tpu"}, "no variant 'tpu', only gpu (gpu), cpu (cpu), software (gpu)"),
+        ({"variant": "cpu", "backend": "webgpu"}, "no variant 'cpu' that is a program for the gpu"),
+    ):
+        error = error_of(page, LOAD, {"url": published("dense"), "options": options})
+        assert error["code"] == "input" and message in error["message"]
+
+
+def needing(folder: Path, needs: dict[str, dict[str, Any]]) -> None:
+    """Say of variants what they need."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    for program in manifest["programs"]:
+        program["needs"].update(needs.get(program["name"], {}))
+    path.write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("needs", "options", "wanted"),
+    [
+        ({"cpu": {"features": ["relaxed-simd"]}}, {}, "cpu"),
+        ({"cpu": {"features": ["time-travel"]}}, {}, "software"),
+        ({"software": {"features": ["time-travel"]}}, {"backend": "webgpu"}, "gpu"),
+        ({"software": {"limits": {"maxBufferSize": 2**50}}}, {"backend": "webgpu"}, "gpu"),
+        ({"software": {"features": ["relaxed-simd"]}}, {"backend": "webgpu"}, "software"),
+    ],
+    ids=["relaxed", "unknown", "missing", "small", "both"],
+)
+def test_needs(
+    page: Browser,
+    small: Callable[[str], Path],
+    tmp_path: Path,
+    needs: dict[str, dict[str, Any]],
+    options: dict[str, Any],
+    wanted: str,
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(small("dense"), folder)
+    needing(folder, needs)
+    assert variant_of(page, page.publish(folder, tmp_path.name), **options) == wanted
+
+
+def test_nothing_fits(page: Browser, small: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(small("dense"), folder)
+    none = {"features": ["time-travel"]}
+    needing(folder, {"software": none, "gpu": {"limits": {"maxBufferSize": 2**50}}})
+    url = page.publish(folder, tmp_path.name)
+    error = error_of(page, LOAD, {"url": url, "options": {"backend": "webgpu"}})
+    assert error["code"] == "limit"
+    assert "software: there is no time-travel here" in error["message"]
+    assert "gpu: maxBufferSize is" in error["message"]
