@@ -64,7 +64,7 @@ class Stand:
             return next(p for p in manifest.programs if p.device == "cpu")
         kind = "software" if machine.is_software(self.adapters.get(host)) else "gpu"
         offered = [p for p in manifest.programs if p.device == "gpu"]
-        return next((p for p in offered if getattr(p, "adapter", None) == kind), offered[0])
+        return next((p for p in offered if p.adapter == kind), offered[0])
 
     def activations(self, subject: Subject, host: str, *without: str) -> int | None:
         """Bytes of the memory plan at the warm case."""

@@ -83,7 +83,8 @@ def _targets(result: Data) -> Iterator[str]:
         rivals = dict.fromkeys(rival for _, _, rival, _ in _pairs(result, host))
         for rival in rivals:
             pairs = [(o, t) for _, o, name, t in _pairs(result, host) if name == rival]
-            warm = [t["warm_ratio"] for _, t in pairs]
+            right = [(o, t) for o, t in pairs if o["equal"] and t["equal"]]
+            warm = [t["warm_ratio"] for _, t in right]
             known = [w for w in warm if w is not None]
             news = [n["ratio"] for o, _ in pairs for n in o["new_shapes"]]
             goal = f"{goals[host]} / 0.3" if host in goals else "-"
@@ -93,14 +94,17 @@ def _targets(result: Data) -> Iterator[str]:
                     rival,
                     ratio(geometric_mean(warm)),
                     ratio(max(known, default=None)),
-                    ratio(geometric_mean(t["first_ratio"] for _, t in pairs)),
+                    ratio(geometric_mean(t["first_ratio"] for _, t in right)),
                     goal,
                     ratio(geometric_mean(news)),
                     f"{len(known)} of {len(pairs)}",
                 )
             )
     yield "## In short"
-    yield "Geometric means over the models; the goal for a call at a new shape is 1.2 usual calls."
+    yield (
+        "Geometric means over the models where the outputs of both are right; the goal for a call "
+        "at a new shape is 1.2 usual calls."
+    )
     head = ("host", "rival", "warm", "worst", "first", "goals", "new shape", "models compared")
     yield table(head, rows)
 
@@ -121,10 +125,11 @@ def _times(result: Data, host: str) -> str:
                 ratio(geometric_mean(n["ratio"] for n in ours["new_shapes"])),
                 ratio(geometric_mean(n["ratio"] for n in theirs["new_shapes"])),
                 _difference(ours),
+                _difference(theirs),
             )
         )
     head = ("model", "rival", "warm ms", "theirs", "ratio", "first ms", "theirs", "ratio",
-            "new shape", "theirs", "difference")  # fmt: skip
+            "new shape", "theirs", "difference", "theirs")  # fmt: skip
     return table(head, rows)
 
 
@@ -137,7 +142,8 @@ def _warm(data: Data) -> str:
 def _difference(data: Data) -> str:
     if data["failure"] is not None:
         return "failed"
-    return f"{data['gap']:.0e}" if data["equal"] else "**wrong**"
+    gap = "NaN or shape" if data["gap"] is None else f"{data['gap']:.0e}"
+    return gap if data["equal"] else f"**wrong** ({gap})"
 
 
 def _footprint(result: Data, host: str) -> str:
@@ -243,5 +249,9 @@ def _kernel(row: Data, total: float) -> tuple[str, ...]:
         "?" if flops is None else f"{flops / 1e6:.2f}",
         "?" if speed is None else f"{speed:.2f}",
         row["bound"] or "?",
-        "?" if row["reached"] is None else f"{row['reached']:.0%}",
+        "?" if row["reached"] is None else _share(row["reached"]),
     )
+
+
+def _share(value: float) -> str:
+    return f"{value:.0%}" if value >= 0.1 else f"{value:.2%}"

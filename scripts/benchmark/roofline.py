@@ -33,11 +33,9 @@ def roofline(stand: Stand, subject: Subject, host: str) -> dict[str, Any]:
         contender.close()
     program = stand.program(artifact.manifest, host)
     if host == "wasm":
-        names = getattr(program, "cpu_kernels", None) or artifact.manifest.cpu_kernels
-        times = [time | {"name": names[int(time["name"])]} for time in times]
+        times = [time | {"name": program.cpu_kernels[int(time["name"])]} for time in times]
     sizes = sizes_of(artifact.manifest, subject.inputs[subject.warm])
-    mine = [s for s in scheduled if s.target.name == getattr(program, "name", s.target.name)]
-    mine = [s for s in mine if s.target.device == program.device]
+    mine = [s for s in scheduled if s.target.name == program.name]
     return {"failure": None, "rows": rows(times, mine, sizes)}
 
 

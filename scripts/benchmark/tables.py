@@ -34,7 +34,8 @@ def line(name: str, host: str, found: Data) -> str:
         if data["failure"] is not None:
             parts.append(f"{contender}: failed ({data['failure']})")
             continue
-        text = f"{contender} {milliseconds(data['warm_median_ms'])} ms"
+        wrong = "" if data["equal"] else "WRONG "
+        text = f"{contender} {wrong}{milliseconds(data['warm_median_ms'])} ms"
         text += f" {percent(data['warm_spread'])} (first {milliseconds(data['first_median_ms'])})"
         parts.append(text)
     return f"{name} {host}: {'; '.join(parts)}"
