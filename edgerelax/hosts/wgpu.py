@@ -27,6 +27,7 @@ SLOT = 256  # bytes of one dispatch's uniforms
 MAX_GROUPS = 65535
 SOFTWARE = re.compile("swiftshader|llvmpipe|basic render", re.IGNORECASE)
 FEATURES = {"subgroup": "subgroups"}  # WebGPU's names for wgpu-py's, where they differ
+ENABLE_SUBGROUPS = "enable subgroups;\n"  # naga has them without, and refuses the line
 COMMANDS = tuple(isa.COMMANDS)
 KINDS = isa.BINDING_KINDS
 
@@ -238,7 +239,8 @@ class WgpuDevice:
     def _pipeline(self, kernel: GpuKernel, text: str) -> Any:
         _, pipeline_layout = self._layout(tuple(kernel.buffers))
         with _device_errors(f"kernel {kernel.name}: "):
-            module = self._device.create_shader_module(code=text, label=kernel.name)
+            code = text.replace(ENABLE_SUBGROUPS, "", 1)
+            module = self._device.create_shader_module(code=code, label=kernel.name)
             pipeline = self._device.create_compute_pipeline(
                 layout=pipeline_layout,
                 compute={"module": module, "entry_point": "main"},

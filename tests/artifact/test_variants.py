@@ -10,6 +10,7 @@ import wgpu
 
 import edgerelax.api as api
 from edgerelax.artifact.manifest import Needs, ProgramInfo
+from edgerelax.artifact.store import Artifact
 from edgerelax.artifact.weights import pack_weights
 from edgerelax.hosts.choose import Offer, candidates, choose
 from edgerelax.hosts.wgpu import find_adapter, offer_of
@@ -143,6 +144,29 @@ def test_variants_can_be_left_out() -> None:
         assert "its variants are" in caught.value.hint
     with pytest.raises(InputError, match="unknown target 'webgpu-software'; known: webgpu, cpu"):
         names(target="webgpu-software")
+
+
+def test_features_are_asked_of_the_adapter() -> None:
+    """A kernel with subgroups, as every browser wants it written."""
+    if "subgroup" not in find_adapter().features:
+        pytest.skip("the adapter has no subgroups")
+    artifact = compiled().artifact
+    chosen = artifact.manifest.program("software")
+    kernels, data = [], b""
+    for kernel in chosen.gpu_kernels:
+        body = artifact.kernel_text(kernel).replace(") {\n", ") {\n  _ = subgroupAdd(1u);\n")
+        text = f"enable subgroups;\n{body}".encode()
+        end = len(data) + len(text)
+        kernels.append(msgspec.structs.replace(kernel, file="own.wgsl", start=len(data), end=end))
+        data += text
+    assert b"subgroupAdd" in data
+    changed = msgspec.structs.replace(
+        chosen, needs=Needs(features=["subgroups"]), gpu_kernels=kernels
+    )
+    manifest = msgspec.structs.replace(artifact.manifest, programs=[changed])
+    files = {name: artifact.read(name) for name in artifact.manifest.files}
+    with api.open_session(Artifact(manifest, {**files, "own.wgsl": data})) as session:
+        np.testing.assert_allclose(session.run(INPUTS)["y"], expected(), rtol=1e-5, atol=1e-6)
 
 
 # Which one a machine takes
