@@ -23,6 +23,7 @@ INF = float("inf")
 Number = int | float  # an int, or ±INF
 Interval = tuple[Number, Number]
 WIDEST = 12  # terms of a sum worth a closer look
+HUGE = 1 << 80  # what lies beyond is unbounded: squares of squares must not cost their digits
 
 
 def bounds(e: ExprLike) -> tuple[int | None, int | None]:
@@ -42,7 +43,11 @@ def interval(e: Expr) -> Interval:
         found = _terms_interval(e)
         for narrow in (_narrow_mod, _narrow_quotient):
             found = _meet(found, narrow(e))
-        e.bounds_memo = found
+        lo, hi = found
+        e.bounds_memo = (
+            -INF if lo < -HUGE else min(lo, HUGE),
+            INF if hi > HUGE else max(hi, -HUGE),
+        )
     return e.bounds_memo
 
 

@@ -323,11 +323,14 @@ class Opaque(Atom):
 class Expr:
     """A canonical polynomial: integer coefficients of monomials. Interned: equal is identical."""
 
-    __slots__ = ("_atoms", "_axes", "_order", "_sorted", "_symbols", "_terms", "bounds_memo")
+    __slots__ = (
+        "_atoms", "_axes", "_has_opaque", "_order", "_sorted", "_symbols", "_terms", "bounds_memo",
+    )  # fmt: skip
     _terms: dict[Monomial, int]
     _sorted: tuple[tuple[int, Monomial], ...] | None
     _atoms: frozenset[Atom] | None
     _order: Order | None
+    _has_opaque: bool | None
     _symbols: frozenset[Symbol] | None
     _axes: frozenset[Axis] | None
     bounds_memo: tuple[int | float, int | float] | None  # for bounds.py
@@ -384,6 +387,13 @@ class Expr:
             self._atoms = frozenset(found)
         return self._atoms
 
+    @property
+    def has_opaque(self) -> bool:
+        """Whether an opaque value stands in it, at any depth."""
+        if self._has_opaque is None:
+            self._has_opaque = any(isinstance(atom, Opaque) for atom in self.atoms())
+        return self._has_opaque
+
     def symbols(self) -> frozenset[Symbol]:
         """All symbols, at any depth, payloads included, extents of axes not."""
         if self._symbols is None:
@@ -399,7 +409,7 @@ class Expr:
         return self._axes
 
     def _payloads(self) -> Iterator[Payload]:
-        for atom in self.atoms():
+        for atom in self.atoms() if self.has_opaque else ():
             if isinstance(atom, Opaque):
                 if isinstance(atom.payload, Payload):
                     yield atom.payload
@@ -411,7 +421,7 @@ class Expr:
         """Replace atoms at any depth and simplify."""
         from edgerelax.sym.substitute import substitute
 
-        return substitute(self, mapping, {}) if mapping else self
+        return substitute(self, mapping)
 
     def eval(self, env: Mapping[Any, int]) -> int:
         """The value where each symbol and axis (by atom or by name) is given.
@@ -524,7 +534,7 @@ def _new(terms: dict[Monomial, int]) -> Expr:
     expr = object.__new__(Expr)
     expr._terms = terms
     expr._sorted = expr._atoms = expr._symbols = expr._axes = None
-    expr._order = None
+    expr._order = expr._has_opaque = None
     expr.bounds_memo = None
     return expr
 

@@ -87,10 +87,10 @@ class _Search:
         self.budget -= len(e.terms())
         if self.budget < 0:
             raise _BudgetError
-        shifted = e not in self.failed and _shifted(e)
-        if not shifted and e not in self.failed and refuted(e):
+        new = e not in self.failed
+        if new and refuted(e):
             depth = DEPTH
-        elif shifted or self._by_parts(e, depth):
+        elif (new and _shifted(e)) or self._by_parts(e, depth):
             self.proved.add(e)
             return True
         self.failed[e] = depth

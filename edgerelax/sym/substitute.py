@@ -1,13 +1,38 @@
 """Other expressions in place of atoms, at any depth, simplified."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
-from edgerelax.sym.expr import Atom, Expr, ExprLike, Monomial, Opaque, _make, as_expr, product
+from edgerelax.sym.expr import (
+    MEMO,
+    Atom,
+    Expr,
+    ExprLike,
+    Monomial,
+    Opaque,
+    _make,
+    as_expr,
+    product,
+)
 
 
-def substitute(expr: Expr, mapping: Mapping[Atom, ExprLike], memo: dict[Any, Expr]) -> Expr:
-    """The expression with atoms replaced; `memo` holds what became of each part so far."""
+def substitute(expr: Expr, mapping: Mapping[Atom, ExprLike]) -> Expr:
+    """The expression with atoms replaced."""
+    atoms = expr.atoms()
+    if expr.has_opaque:  # its payload may hold atoms that are none of the expression's
+        return _replaced(expr, mapping, {})
+    used = tuple((atom, as_expr(new)) for atom, new in mapping.items() if atom in atoms)
+    return _remembered(expr, used) if used else expr
+
+
+@lru_cache(MEMO)
+def _remembered(expr: Expr, used: tuple[tuple[Atom, Expr], ...]) -> Expr:
+    return _replaced(expr, dict(used), {})
+
+
+def _replaced(expr: Expr, mapping: Mapping[Atom, ExprLike], memo: dict[Any, Expr]) -> Expr:
+    """`memo` holds what became of each part so far."""
     if expr in memo:
         return memo[expr]
     kept: dict[Monomial, int] = {}
@@ -30,7 +55,7 @@ def _atom(atom: Atom, mapping: Mapping[Atom, ExprLike], memo: dict[Any, Expr]) -
     parts = atom.parts()
     if not parts and not isinstance(atom, Opaque):
         return atom.expr
-    new = tuple(substitute(p, mapping, memo) for p in parts)
+    new = tuple(_replaced(p, mapping, memo) for p in parts)
     same = not isinstance(atom, Opaque) and all(a is b for a, b in zip(new, parts, strict=True))
     memo[atom] = atom.expr if same else atom.rebuild(new, mapping)
     return memo[atom]

@@ -2,6 +2,7 @@
 
 from zlib import crc32
 
+from edgerelax.sym.bounds import HUGE
 from edgerelax.sym.expr import (
     Atom,
     Axis,
@@ -14,7 +15,10 @@ from edgerelax.sym.expr import (
     Symbol,
 )
 
-SPANS = (0, 1, 2, 3, 7, 60, 5000)  # how far from its least size a point may place a symbol
+# How far from its least size a point may place a symbol. In the first points all symbols stand
+# at that end; axes stand at their last in the first, at 0 in the second.
+SPANS = (1, 5000, 5000, 0, 7, 60, 2, 3)
+AT_END = 3
 _values: tuple[dict[Atom, int | None], ...] = tuple({} for _ in SPANS)
 
 
@@ -39,6 +43,8 @@ def _value(e: Expr, point: int) -> int | None:
             if factor is None:
                 return None
             k *= factor
+            if not -HUGE < k < HUGE:
+                return None
         total += k
     return total
 
@@ -70,7 +76,7 @@ def _symbol_value(symbol: Symbol, point: int) -> int | None:
     if symbol.hi is not None:
         high = min(high, symbol.hi // m)
         low = min(low, max(high - span, -(-symbol.lo // m)))
-    found = _between(symbol, point, low, high)
+    found = high if low <= high and point < AT_END else _between(symbol, point, low, high)
     return None if found is None else found * m
 
 
@@ -96,5 +102,7 @@ def _between(atom: Atom, point: int, low: int | None, high: int | None) -> int |
 
 def _pick(atom: Atom, point: int, span: int) -> int:
     """A number up to span, often an end, that differs between atoms and points."""
+    if point < 2:
+        return span if point == 0 else 0
     mixed = (crc32(str(atom).encode()) * 2654435761 + point * 40503 + 12345) % 2**32 >> 7
-    return (0, span, mixed // 4 % (span + 1), span)[mixed % 4] if point > 1 else span * point
+    return (0, span, mixed // 4 % (span + 1), span)[mixed % 4]
