@@ -1,27 +1,32 @@
-"""The native hosts, where one GPU device serves all artifacts of the same needs."""
+"""The native hosts, where one GPU device with all that its adapter has serves all artifacts."""
 
 from functools import cache
 from typing import Any
 
-from edgerelax.artifact.manifest import Needs
 from edgerelax.artifact.store import Artifact
-from edgerelax.hosts.cpu import open_cpu
+from edgerelax.hosts.choose import Offer, candidates, choose
+from edgerelax.hosts.cpu import OFFER, open_cpu
 from edgerelax.hosts.session import Session
-from edgerelax.hosts.wgpu import WgpuDevice, request_device
+from edgerelax.hosts.wgpu import WgpuDevice, find_adapter, offer_of
 
 HOSTS = ("cpu", "wgpu")
 
 
 def open_on(host: str, artifact: Artifact) -> Session:
     """A session on a host."""
-    if host == "cpu":
-        return open_cpu(artifact)
     manifest = artifact.manifest
-    program = manifest.program("gpu")
-    features, limits = tuple(manifest.needs.features), tuple(manifest.needs.limits.items())
-    return Session(artifact, program, WgpuDevice(_device(features, limits), artifact, program))
+    if host == "cpu":
+        return open_cpu(artifact, choose(candidates(manifest, "cpu"), [OFFER]))
+    offer, device = _gpu()
+    program = choose(candidates(manifest, "gpu"), [offer])
+    return Session(artifact, program, WgpuDevice(device, artifact, program))
 
 
 @cache
-def _device(features: tuple[str, ...], limits: tuple[tuple[str, int], ...]) -> Any:
-    return request_device(Needs(list(features), dict(limits)))
+def _gpu() -> tuple[Offer, Any]:
+    adapter = find_adapter()
+    assert adapter is not None, "no GPU adapter: install Mesa's lavapipe"
+    device = adapter.request_device_sync(
+        required_features=list(adapter.features), required_limits=adapter.limits
+    )
+    return offer_of(adapter), device

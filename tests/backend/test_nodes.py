@@ -41,9 +41,8 @@ def on_gpu(case: NodeCase) -> bool:
 
 @pytest.mark.parametrize("case", [*PLAIN, *SYMBOLIC], ids=str)
 def test_node(case: NodeCase, record_property: Callable[[str, object], None]) -> None:
-    hosts = HOSTS if on_gpu(case) else ("cpu",)
-    target = "webgpu" if on_gpu(case) else "cpu"
-    artifact = api.compile(case.model, dims=case.dims, target=target).artifact
+    hosts, variants = (HOSTS, ("gpu", "cpu")) if on_gpu(case) else (("cpu",), ("cpu",))
+    artifact = api.compile(case.model, dims=case.dims, variants=variants).artifact
     for host in hosts:
         with open_on(host, artifact) as session:
             check_outputs(case, session.run(case.inputs))
