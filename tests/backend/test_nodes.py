@@ -28,6 +28,9 @@ SYMBOLIC = [case for case in symbolic_cases() if refusal(case) is None]
 
 EVERYWHERE = "ALL_NODE_TESTS" in os.environ
 
+SLOW = ("resize_upsample_sizes_cubic_symbolic",)
+"""What lavapipe compiles for minutes."""
+
 
 def is_symbolic(case: NodeCase) -> bool:
     return case.name.endswith("_symbolic")
@@ -36,7 +39,7 @@ def is_symbolic(case: NodeCase) -> bool:
 def on_gpu(case: NodeCase) -> bool:
     """Whether the case runs on the wgpu host too."""
     slow = "_expanded" in case.name or ("Attention" in case.ops and not is_symbolic(case))
-    return EVERYWHERE or not slow
+    return EVERYWHERE or not (slow or case.name in SLOW)
 
 
 @pytest.mark.parametrize("case", [*PLAIN, *SYMBOLIC], ids=str)
@@ -52,6 +55,6 @@ def test_node(case: NodeCase, record_property: Callable[[str, object], None]) ->
 def test_enough_cases_run() -> None:
     """Each of them passes, or its own test fails."""
     assert len(PLAIN) >= 1754
-    assert len(SYMBOLIC) >= 1709
-    assert sum(map(on_gpu, PLAIN)) >= 1170
-    assert sum(map(on_gpu, SYMBOLIC)) >= 1260
+    assert len(SYMBOLIC) >= 1703
+    assert sum(map(on_gpu, PLAIN)) >= 1197
+    assert sum(map(on_gpu, SYMBOLIC)) >= 1259
