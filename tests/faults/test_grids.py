@@ -83,7 +83,7 @@ def test_rows_over_the_limit(rows: int, grids: list[tuple[int, int, int]]) -> No
     executable = api.compile(f.module(), fallback=False)
     data = np.zeros((rows, 70), np.float32)
     data[:, 3] = np.arange(rows) % 97
-    with executable.session("wgpu") as session:
+    with executable.session(variant="gpu") as session:
         got = session.run({"x": data})
     assert {g for g, _, _ in grids} == {rows}
     np.testing.assert_array_equal(got["sum"], data[:, 3])
