@@ -28,7 +28,7 @@ SYMBOLIC = [case for case in symbolic_cases() if refusal(case) is None]
 
 EVERYWHERE = "ALL_NODE_TESTS" in os.environ
 
-SLOW = ("resize_upsample_sizes_cubic_symbolic",)
+SLOW = ("resize_downsample_sizes_cubic_symbolic", "resize_upsample_sizes_cubic_symbolic")
 """What lavapipe compiles for minutes."""
 
 
@@ -57,4 +57,4 @@ def test_enough_cases_run() -> None:
     assert len(PLAIN) >= 1754
     assert len(SYMBOLIC) >= 1703
     assert sum(map(on_gpu, PLAIN)) >= 1197
-    assert sum(map(on_gpu, SYMBOLIC)) >= 1259
+    assert sum(map(on_gpu, SYMBOLIC)) >= 1258
