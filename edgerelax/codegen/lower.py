@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from edgerelax.codegen.integers import Integers
+from edgerelax.codegen.packed_weights import PackedWeights, packed_of
 from edgerelax.codegen.program import (
     Binding,
     InputSpec,
@@ -88,16 +89,14 @@ def lower(
     `capture=False` leaves out regions, so that nothing is replayed (ablation).
     """
     builder = ProgramBuilder()
-    for constant in _collect_constants(module):
-        weights.index(constant)
-    for constant in weights.weights:
-        builder.weight(constant.data.nbytes)
+    packed = PackedWeights()
     kernels = _Kernels()
     plans: dict[str, MemoryPlan] = module.attrs["plans"]
     for func in module.funcs.values():
         _Function(
-            builder, module, func, plans[func.name], schedules, weights, kernels, main, capture
-        )
+            builder, module, func, plans[func.name], schedules, weights, packed, kernels, main,
+            capture,
+        )  # fmt: skip
     devices = {0: "gpu", 1: "cpu"}
     on = {
         d: [k for k, w in enumerate(builder.weights) if w.places >> b & 1]
@@ -122,19 +121,6 @@ class _Kernels:
         return self._numbers[id(kernel)]
 
 
-def _collect_constants(module: Module) -> list[Constant]:
-    found: dict[Constant, None] = {}
-    for func in module.funcs.values():
-        for block in graph.blocks(func.body):
-            for used in (
-                *(v for b in block.bindings for v in graph.operands(b.value)),
-                *block.results,
-            ):
-                if isinstance(used, Constant):
-                    found[used] = None
-    return list(found)
-
-
 class _Function:
     """Emits one graph function."""
 
@@ -146,12 +132,14 @@ class _Function:
         plan: MemoryPlan,
         schedules: Schedules,
         weights: WeightTable,
+        packed: PackedWeights,
         kernels: _Kernels,
         main: str,
         capture: bool,
     ) -> None:
         self.builder, self.module, self.func, self.plan = builder, module, func, plan
         self.schedules, self.weights, self.kernels = schedules, weights, kernels
+        self.packed = packed
         self.main, self.capture = main, capture
         self.params = {p: k for k, p in enumerate(func.params)}
         self.f = builder.function(
@@ -306,7 +294,10 @@ class _Function:
         by_name: dict[str, Value | Place] = {}
         by_name.update({b.name: v for b, v in zip(callee.inputs, call.args, strict=True)})
         by_name.update(zip((b.name for b in callee.outputs), self._results(binding), strict=True))
-        temps = workspaces(self.schedules[call.func, call.device])
+        schedule = self.schedules[call.func, call.device]
+        for packed in packed_of(schedule):
+            by_name[packed.buffer.name] = self.packed.get(packed, by_name[packed.source.name])
+        temps = workspaces(schedule)
         by_name.update(
             zip((b.name for b in temps), self.plan.workspaces.get(binding, ()), strict=True)
         )
@@ -339,8 +330,15 @@ class _Function:
             return self._slab_binding(place)
         size = self.integers.reg(_bytes(root))
         if isinstance(root, Constant):
-            return Binding("weight", self.weights.index(root), size)
+            return Binding("weight", self._weight(root), size)
         return Binding("input", self.params[root], size)
+
+    def _weight(self, constant: Constant) -> int:
+        """The weight's number; the program knows all that were numbered before."""
+        number = self.weights.index(constant)
+        for known in self.weights.weights[len(self.builder.weights) : number + 1]:
+            self.builder.weight(known.data.nbytes)
+        return number
 
     def _slab_binding(self, place: Place) -> Binding:
         offset = place.offset

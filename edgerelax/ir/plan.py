@@ -4,8 +4,26 @@ from dataclasses import dataclass, field
 
 from edgerelax.ir.graph import Binding, Value
 from edgerelax.ir.kernel import Kernel
+from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.scalar import Buffer
 from edgerelax.sym import Cond, Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A weight in another layout, made once, at export: `make` has one input and one output."""
+
+    make: LoopFunc
+
+    @property
+    def source(self) -> Buffer:
+        """The weight as the loop function has it."""
+        return self.make.inputs[0]
+
+    @property
+    def buffer(self) -> Buffer:
+        """What kernels bind instead."""
+        return self.make.outputs[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +33,7 @@ class Version:
     kernels: tuple[Kernel, ...]
     temps: tuple[Buffer, ...] = ()
     guards: tuple[Cond, ...] = ()
+    packed: tuple[Packed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

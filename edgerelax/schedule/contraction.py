@@ -21,7 +21,8 @@ from edgerelax.sym import Axis, Expr, FloorDiv, as_expr, divisible
 class Contraction:
     """A stage as a product of `rows` by `column` for every point of `outer`.
 
-    The factors are without their guards. `column` is the axis along which outputs adjoin.
+    The factors are without their guards. `column` is the axis along which outputs adjoin. `lane`
+    stands for a row's number in its tile, where the left factor is laid out by tiles.
     """
 
     stage: Stage
@@ -31,6 +32,12 @@ class Contraction:
     rows: tuple[Axis, ...]
     column: Axis
     outer: tuple[Axis, ...]
+    lane: Axis | None = None
+
+    @property
+    def shares_left(self) -> bool:
+        """Whether rows differ in the right factor alone, as the lines of a depthwise image do."""
+        return bool(self.rows) and not self.left.axes() & {*self.rows, self.lane}
 
     @property
     def height(self) -> Expr:
@@ -177,3 +184,8 @@ def is_contiguous(factor: Scalar, axis: Axis) -> bool:
         if axis in load.axes()
     ]
     return bool(strides) and all(is_one(s) for s in strides)
+
+
+def describe(found: Contraction) -> str:
+    """What a kernel's comment calls it."""
+    return "windowed contraction" if found.is_windowed else "contraction"

@@ -24,6 +24,15 @@ class Work:
     bytes: float
     flops: float
 
+    def scaled(self, by: float) -> "Work":
+        """The same with so many times the operations, as where sizes are rounded up to tiles."""
+        return Work(self.points, self.steps, self.bytes, self.flops * by)
+
+
+def rounded(size: float, step: int) -> float:
+    """How many times as much is done if a size is rounded up to a multiple of `step`."""
+    return step * -(-size // step) / max(size, 1.0)
+
 
 def typical(expr: Expr) -> float:
     """The value of a size expression for representative symbols."""

@@ -5,12 +5,13 @@ only a lower cost replaces an earlier one. `fallback` matches any stage, so ther
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from edgerelax.ir.diagnostics import UnsupportedError
 from edgerelax.ir.kernel import Kernel
 from edgerelax.ir.loop import LoopFunc, Stage, Template, outputs_of
-from edgerelax.ir.plan import Schedule, Version
+from edgerelax.ir.plan import Packed, Schedule, Version
 from edgerelax.ir.scalar import Buffer
 from edgerelax.schedule.contraction import Contraction, contraction
 from edgerelax.schedule.empty import without_empty
@@ -19,6 +20,7 @@ from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.column_reduce import COLUMN_REDUCE
 from edgerelax.schedule.strategies.fallback import FALLBACK
 from edgerelax.schedule.strategies.gemm import GEMM
+from edgerelax.schedule.strategies.gemm_cpu import GEMM_CPU
 from edgerelax.schedule.strategies.gemm_shared import GEMM_SHARED
 from edgerelax.schedule.strategies.map import MAP
 from edgerelax.schedule.strategies.row_reduce import ROW_REDUCE
@@ -32,6 +34,7 @@ STRATEGIES: tuple[Strategy[Any], ...] = (
     MAP,
     GEMM_SHARED,
     GEMM,
+    GEMM_CPU,
     ROW_REDUCE,
     COLUMN_REDUCE,
     FALLBACK,
@@ -49,7 +52,7 @@ def schedule(func: LoopFunc, target: Target) -> Schedule:
         single = specialise(func, dict.fromkeys(symbols, 1), "_row")
         row, by_row, _ = _schedule(single, target)
         if by_row != chosen and not row.temps:
-            guarded = Version(row.kernels, (), tuple(eq(s.expr, 1) for s in symbols))
+            guarded = replace(row, guards=tuple(eq(s.expr, 1) for s in symbols))
             return Schedule((guarded, version), chosen, reasons)
     return Schedule((version,), chosen, reasons)
 
@@ -61,16 +64,18 @@ def _schedule(func: LoopFunc, target: Target) -> tuple[Version, tuple[str, ...],
     chosen: list[str] = []
     reasons: list[str] = []
     kernels: list[Kernel] = []
+    packed: list[Packed] = []
     for unit in partition(prepared, target):
         name, emitted, why = choose(unit, target)
         at_work = [k for k in emitted.kernels if k.grid.as_int() != 0]
         kernels.extend(at_work)
         temps.update((b.name, b) for b in emitted.temps)
+        packed.extend(emitted.packed)
         chosen.extend(name for _ in at_work)
         reasons.extend(f"{unit.name}: {reason}" for reason in why)
     used = {p.buffer.name for k in kernels for p in k.buffers}
     kept = tuple(b for n, b in temps.items() if n in used and n not in outer)
-    return Version(tuple(kernels), kept), tuple(chosen), tuple(reasons)
+    return Version(tuple(kernels), kept, packed=tuple(packed)), tuple(chosen), tuple(reasons)
 
 
 def prepare(func: LoopFunc, target: Target) -> LoopFunc:

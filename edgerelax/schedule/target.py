@@ -44,7 +44,7 @@ class Target:
 
 
 WEBGPU = Target("gpu", "gpu", "gpu", 8, 256, 16384, 1e11, 2e12, 2e-5, 4096)
-WASM = Target("cpu", "cpu", "wasm", 64, 1, 0, 1e10, 4e10, 1e-6, 4)
+WASM = Target("cpu", "cpu", "wasm", 64, 1, 0, 1e10, 4e10, 1e-6, 1)
 WEBGPU_SOFTWARE = Target("software", "gpu", "software", 8, 256, 16384, 5e9, 1e10, 2e-5, 64)
 
 TARGETS: dict[str, Target] = {t.name: t for t in (WEBGPU, WASM, WEBGPU_SOFTWARE)}

@@ -96,6 +96,9 @@ class Tile:
             places = decompose(w, inside, [a.extent for a in found.rows])
             for axis, place in zip(found.rows, places, strict=True):
                 w.bind(clones[axis], place)
+            if found.lane is not None:
+                clones[found.lane] = Axis(f"{found.lane.name}^{w.fresh('r')}", found.lane.extent)
+                w.bind(clones[found.lane], i32(k))
             self.rows.append(_Row(clones, number))
 
     def _bind_columns(self, groups: Sequence[Group]) -> None:
@@ -152,6 +155,20 @@ class Tile:
             [right.subs(self._swaps(None, c)) for c in self.columns],
         )
 
+    def _step(self, sums: list[list[Reduction]]) -> None:
+        """One step, all reduced axes being bound."""
+        if not self.found.shares_left:
+            left, right = self._factors()
+            values = self._values(right)
+            for factor, line in zip(left, sums, strict=True):  # few registers at a time
+                self._multiply(self._values([factor]), values, [line])
+            return
+        shared = self._values([self.found.left])
+        right_factor = guarded(self.found.right, [*self.row_guards, *self.column_guards])
+        for row, line in zip(self.rows, sums, strict=True):
+            own = [right_factor.subs(self._swaps(row, c)) for c in self.columns]
+            self._multiply(shared, self._values(own), [line])
+
     def _nest(self, axes: list[Axis], pending: list[Scalar], sums: list[list[Reduction]]) -> None:
         """One loop per reduce axis, each guard as far out as it can stand."""
         unbound = set(axes)
@@ -164,8 +181,7 @@ class Tile:
                 self._nest(axes, [g for g in pending if g not in ready], sums)
             return
         if not axes:
-            left, right = self._factors()
-            self._multiply(self._values(left), self._values(right), sums)
+            self._step(sums)
             return
         innermost = len(axes) == 1 and not pending
         if innermost and self.w.target.is_gpu and not prove_lt(axes[0].extent, 8):

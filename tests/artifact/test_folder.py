@@ -17,7 +17,9 @@ BOTH = pytest.mark.parametrize("host", HOSTS)
 FILES = (
     "manifest.json", "program-gpu.bin", "program-software.bin", "program-cpu.bin",
     "kernels-gpu.wgsl", "kernels-software.wgsl", "kernels-cpu.wasm", "vm.wasm",
-    "weights-00001-of-00001.safetensors",
+    "weights-00001-of-00003.safetensors",  # as both GPU variants have them
+    "weights-00002-of-00003.safetensors",  # for all
+    "weights-00003-of-00003.safetensors",  # packed for the CPU
 )  # fmt: skip
 
 
@@ -92,7 +94,9 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 }  # fmt: skip
 USED_BY = {"program-software.bin": ("wgpu",), "kernels-software.wgsl": ("wgpu",),
            "program-cpu.bin": ("cpu",), "kernels-cpu.wasm": ("cpu",),
-           "weights-00001-of-00001.safetensors": HOSTS}  # fmt: skip
+           "weights-00001-of-00003.safetensors": ("wgpu",),
+           "weights-00002-of-00003.safetensors": HOSTS,
+           "weights-00003-of-00003.safetensors": ("cpu",)}  # fmt: skip
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

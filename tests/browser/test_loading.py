@@ -57,7 +57,7 @@ def rewrite(folder: Path, name: str, data: bytes) -> None:
     edit_manifest(folder, lambda manifest: manifest["files"].update({name: info}))
 
 
-WEIGHTS = "weights-00001-of-00001.safetensors"
+WEIGHTS = "weights-00002-of-00003.safetensors"  # what all variants read
 FILES = {
     "wasm": ["vm.wasm", "kernels-cpu.wasm", "program-cpu.bin", WEIGHTS],
     "webgpu": ["vm.wasm", "kernels-software.wgsl", "program-software.bin", WEIGHTS],

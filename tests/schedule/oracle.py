@@ -32,6 +32,8 @@ def run_version(
     for b in (*func.outputs, *version.temps):
         shape = tuple(d.eval(env) for d in b.dims)
         memory[b.name] = np.full(shape, 0x5A, np.uint8).astype(b.dtype.numpy)
+    for p in version.packed:
+        (memory[p.buffer.name],) = run_loop(p.make, [memory[p.source.name]])
     for kernel in version.kernels:
         size = kernel.grid.eval(env)
         scalars = {name: expr.eval(env) for name, expr in kernel.scalars} if size else {}
@@ -118,7 +120,8 @@ def every_choice(func: LoopFunc, target: Target) -> list[Version]:
             emitted.append(strategy.emit(match, config, target))
         kernels = tuple(kernel for e in emitted for kernel in e.kernels)
         temps = (*prepared.temps, *(t for e in emitted for t in e.temps))
-        versions.append(Version(kernels, temps))
+        packed = tuple(p for e in emitted for p in e.packed)
+        versions.append(Version(kernels, temps, packed=packed))
     return versions
 
 

@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 
 from edgerelax.ir.kernel import Kernel
 from edgerelax.ir.loop import Stage, Template
+from edgerelax.ir.plan import Packed
 from edgerelax.ir.scalar import Buffer
 from edgerelax.schedule.target import Target
 
@@ -35,10 +36,11 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """Kernels to run in order and the workspaces between them."""
+    """Kernels to run in order, the workspaces between them, and weights that they want packed."""
 
     kernels: tuple[Kernel, ...]
     temps: tuple[Buffer, ...] = ()
+    packed: tuple[Packed, ...] = ()
 
 
 M = TypeVar("M")

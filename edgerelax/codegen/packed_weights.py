@@ -1,0 +1,31 @@
+"""Weights in the layouts that schedules ask for, made while the program is."""
+
+from edgerelax.ir.diagnostics import PassError
+from edgerelax.ir.graph import Constant
+from edgerelax.ir.loop_interp import run_loop
+from edgerelax.ir.plan import Packed, Schedule
+from edgerelax.ir.types import Tensor
+
+
+class PackedWeights:
+    """The packed forms of weights, each made once."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[Constant, str], Constant] = {}
+
+    def get(self, packed: Packed, source: object) -> Constant:
+        """The packed form of a weight. Raises PassError if the source is no constant."""
+        if not isinstance(source, Constant):
+            raise PassError(f"{packed.source.name} is packed but not a constant")
+        key = source, repr((packed.make.stages, packed.source.dims))
+        if key not in self._made:
+            buffer = packed.buffer
+            (data,) = run_loop(packed.make, [source.data])
+            annotation = Tensor(buffer.dims, buffer.dtype)
+            self._made[key] = Constant(f"{source.name}.{buffer.name}", data, annotation)
+        return self._made[key]
+
+
+def packed_of(schedule: Schedule) -> tuple[Packed, ...]:
+    """The packed weights of all versions."""
+    return tuple(dict.fromkeys(p for v in schedule.versions for p in v.packed))

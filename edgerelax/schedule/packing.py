@@ -1,0 +1,101 @@
+"""Weights in the layout in which a tile reads them: the values of each step side by side.
+
+A left factor becomes [outer…, tile of rows, steps…, row in the tile], a right one [outer…, panel of
+columns, steps…, column in the panel]. The copy is made once, at export.
+"""
+
+from dataclasses import dataclass, replace
+
+from edgerelax.ir.loop import LoopFunc, Stage
+from edgerelax.ir.plan import Packed
+from edgerelax.ir.scalar import Buffer, Load, Scalar, loads, rewrite
+from edgerelax.schedule.contraction import Contraction
+from edgerelax.schedule.points import count, substitute_stage
+from edgerelax.sym import Atom, Axis, Expr, ExprLike, as_expr, ceildiv, divisible, minimum
+
+PANEL = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A contraction over packed weights. `panel` is the axis of tiles or panels."""
+
+    packed: Packed
+    found: Contraction
+    panel: Axis
+
+
+def pack_rows(found: Contraction, height: int, weights: frozenset[str]) -> Laid | None:
+    """The left factor in tiles of `height` rows; those past the end repeat the last row."""
+    load = _weight(found.left, weights)
+    if load is None or len(found.rows) != 1 or found.rows[0] not in load.axes():
+        return None
+    (row,) = found.rows
+    tile, lane = Axis("tile", ceildiv(row.extent, height)), Axis("lane", as_expr(height))
+    number = minimum(tile.expr * height + lane, row.extent - 1)
+    made = _packed(load, found, {row: number}, tile, lane, "rows")
+    if made is None:
+        return None
+    packed, read = made
+    left = _swapped(found.left, load, read)
+    stage = replace(found.stage, body=left * found.right)
+    return Laid(packed, replace(found, stage=stage, left=left, lane=lane), tile)
+
+
+def pack_columns(found: Contraction, weights: frozenset[str]) -> Laid | None:
+    """The right factor in panels of eight columns, which must divide them.
+
+    Tiles of any height read the same panels, so that one packed weight does for all versions.
+    """
+    load = _weight(found.right, weights)
+    column = found.column
+    if load is None or not divisible(column.extent, PANEL):
+        return None
+    panel = Axis(f"{column.name}/{PANEL}", column.extent // PANEL)
+    lane = Axis(f"{column.name}%{PANEL}", as_expr(PANEL))
+    number = panel.expr * PANEL + lane
+    swaps: dict[Atom, ExprLike] = {column: number}
+    made = _packed(load, found, {column: number}, panel, lane, "columns")
+    if made is None:
+        return None
+    packed, read = made
+    right = _swapped(found.right, load, read)
+    left, guards = found.left.subs(swaps), tuple(g.subs(swaps) for g in found.guards)
+    stage = substitute_stage(replace(found.stage, body=left * right), swaps)
+    axes = (*(a for a in stage.axes if a is not column), panel, lane)
+    stage = replace(stage, axes=axes)
+    laid = Contraction(stage, left, right, guards, found.rows, lane, (*found.outer, panel))
+    return Laid(packed, laid, panel)
+
+
+def _weight(factor: Scalar, weights: frozenset[str]) -> Load | None:
+    """The only load of a factor, if it is of a weight of known size."""
+    found = dict.fromkeys(loads(factor))
+    if len(found) != 1:
+        return None
+    (load,) = found
+    known = load.buffer.name in weights and all(d.as_int() is not None for d in load.buffer.dims)
+    return load if known else None
+
+
+def _packed(
+    load: Load, found: Contraction, swaps: dict[Atom, Expr], panel: Axis, lane: Axis, what: str
+) -> tuple[Packed, Load] | None:
+    """The packed weight, and the load that stands for the given one."""
+    used = load.axes()
+    outer = [a for a in found.outer if a in used]
+    axes = (*outer, panel, *(a for a in found.stage.reduce if a in used), lane)
+    if any(a.extent.as_int() is None for a in axes) or count(axes).as_int() == 0:
+        return None
+    size = lane.extent.as_int()
+    buffer = Buffer(
+        f"{load.buffer.name}_{what}{size}", load.buffer.dtype, tuple(a.extent for a in axes)
+    )
+    table: dict[Atom, ExprLike] = dict(swaps)
+    stage = Stage(buffer, axes, load.subs(table))
+    make = LoopFunc(buffer.name, (load.buffer,), (buffer,), (stage,))
+    return Packed(make), Load(buffer, tuple(a.expr for a in axes))
+
+
+def _swapped(factor: Scalar, load: Load, read: Load) -> Scalar:
+    return rewrite(factor, lambda node: read if node == load else None)

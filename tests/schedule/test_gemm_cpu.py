@@ -1,0 +1,106 @@
+"""Products on the CPU: packed weights, copied windows, tiles of many sizes."""
+
+from dataclasses import replace
+
+import pytest
+
+from edgerelax.ir.dtypes import F16, F32
+from edgerelax.ir.loop import LoopFunc, Stage, axis
+from edgerelax.schedule.contraction import Contraction, contraction
+from edgerelax.schedule.packing import pack_columns, pack_rows
+from edgerelax.schedule.select import schedule
+from edgerelax.schedule.staging import stage
+from edgerelax.schedule.target import WASM
+from edgerelax.sym import as_expr, symbol
+from tests.schedule.oracle import check
+from tests.schedule.test_conv import buf, conv
+
+M, H, W = symbol("m"), symbol("h"), symbol("w")
+
+
+def weighted(func: LoopFunc, *names: str) -> LoopFunc:
+    return replace(func, weights=frozenset(names))
+
+
+def product(m, n, k, dtype=F32):
+    x, w, y = buf("x", dtype, m, k), buf("w", dtype, k, n), buf("y", dtype, m, n)
+    i, j, r = axis("i", m), axis("j", n), axis("r", k)
+    stage = Stage(y, (i, j), x[i, r] * w[r, j], (r,), "sum")
+    return weighted(LoopFunc("product", (x, w), (y,), (stage,)), "w")
+
+
+@pytest.mark.parametrize("n", (1, 4, 7, 8, 24, 36))
+def test_products_with_packed_columns(n):
+    for m in (0, 1, 5, 6, 7):
+        check(product(M, n, 5), {"m": m}, targets=(WASM,))
+
+
+def test_packed_columns_of_halves():
+    check(product(M, 16, 3, F16), {"m": 7}, targets=(WASM,), tolerance=2e-2)
+
+
+CONVOLUTIONS = {
+    "1x1": dict(oc=7, kh=1, kw=1),
+    "1x1 stride 2": dict(oc=6, kh=1, kw=1, stride=2),
+    "3x3": dict(oc=13, kh=3, kw=3, pad=1),
+    "3x3 stride 2": dict(oc=12, kh=3, kw=3, pad=1, stride=2),
+    "stride beyond the window": dict(oc=2, kh=2, kw=2, stride=3, pad=1),
+    "dilated": dict(oc=3, kh=3, kw=3, pad=2, dilation=2),
+    "dilated, stride 2": dict(oc=3, kh=3, kw=3, pad=2, dilation=2, stride=2),
+    "more padding than image": dict(oc=2, kh=5, kw=5, pad=4),
+    "depthwise": dict(oc=4, kh=5, kw=5, pad=2, group=4),
+    "depthwise, stride 2": dict(oc=4, kh=3, kw=3, pad=1, group=4, stride=2),
+    "grouped": dict(oc=6, kh=3, kw=3, pad=1, group=2),
+}
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_convolutions(case):
+    func = weighted(conv(1, 4, H, W, **CONVOLUTIONS[case]), "f", "b")
+    for h, w in ((1, 2), (5, 9), (3, 17)):
+        check(func, {"h": h, "w": w}, targets=(WASM,), tolerance=1e-4)
+
+
+def found(func: LoopFunc) -> Contraction:
+    result = contraction(func.stages[0])
+    assert isinstance(result, Contraction)
+    return result
+
+
+def test_weights_are_packed_and_windows_copied():
+    version = schedule(weighted(conv(1, 4, H, W, 12, 3, 3, pad=1), "f"), WASM).versions[-1]
+    copy, tiles = version.kernels
+    (packed,) = version.packed
+    assert [b.buffer.name for b in copy.buffers] == ["conv_window", "x"]
+    assert packed.source.name == "f"
+    assert packed.buffer.name in {b.buffer.name for b in tiles.buffers}
+    assert not {"f", "x"} & {b.buffer.name for b in tiles.buffers}
+
+
+def test_only_weights_are_packed():
+    free = replace(product(M, 8, 4), weights=frozenset())
+    assert pack_columns(found(free), free.weights) is None
+    assert not schedule(free, WASM).versions[-1].packed
+
+
+def test_one_row_reads_the_same_panels():
+    row, tiles = schedule(product(M, 64, 24), WASM).versions
+    assert row.packed == tiles.packed != ()
+
+
+def test_columns_must_fill_panels():
+    assert pack_columns(found(product(M, 12, 4)), frozenset("w")) is None
+    assert pack_columns(found(product(M, 16, 4)), frozenset("w")) is not None
+
+
+def test_rows_past_the_end_repeat_the_last():
+    laid = pack_rows(found(conv(1, 4, 4, 4, 7, 1, 1, bias=False)), 6, frozenset("f"))
+    assert laid is not None
+    assert [d.as_int() for d in laid.packed.buffer.dims] == [2, 4, 6]
+
+
+def test_windows_without_padding_or_stride_are_not_copied():
+    assert stage(found(conv(1, 4, H, W, 5, 3, 3)), "copy") is None
+    strided = stage(found(conv(1, 4, H, W, 5, 1, 1, stride=2)), "copy")
+    assert strided is not None
+    assert strided.copy.dims[-1] == (as_expr(W) - 1) // 2 + 1
