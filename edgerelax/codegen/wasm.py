@@ -17,7 +17,6 @@ from edgerelax.codegen.wasm_loops import (
     Access,
     Pointer,
     find_pointers,
-    mentions,
     spread_loads,
     without_unused,
 )
@@ -50,6 +49,7 @@ from edgerelax.ir.kernel import (
     VarDecl,
     i32,
     kop,
+    walk_expr,
     walk_stmts,
 )
 from edgerelax.ir.kernel_verify import verify_kernel
@@ -94,6 +94,7 @@ class _Printer:
         self.depth = 0
         self.labels = 0
         self.lets: dict[str, KExpr] = {}  # immutable names that are known here
+        self.users: dict[str, set[str]] = {}  # by name: the names whose values mentioned it
         self.mutable = {s.name for s in walk_stmts(kernel.body) if isinstance(s, VarDecl)}
         self.pointers: dict[Access, Address] = {}
         self.buffers = {p.buffer.name: p.buffer for p in kernel.buffers}
@@ -167,16 +168,19 @@ class _Printer:
     def remember(self, stmt: Let | VarDecl | Assign) -> None:
         """Know what a name stands for, if that cannot change while it is in scope."""
         self.forget(stmt.name)
-        if isinstance(stmt, Let) and not mentions(stmt.value, self.mutable | {stmt.name}):
+        if not isinstance(stmt, Let):
+            return
+        used = {e.name for e in walk_expr(stmt.value) if isinstance(e, KVar)}
+        if not used & self.mutable and stmt.name not in used:
             self.lets[stmt.name] = stmt.value
+            for name in used:
+                self.users.setdefault(name, set()).add(stmt.name)
 
     def forget(self, name: str) -> None:
         """A name comes to mean something else."""
-        self.lets = {
-            known: value
-            for known, value in self.lets.items()
-            if known != name and not mentions(value, (name,))
-        }
+        self.lets.pop(name, None)
+        for user in self.users.get(name, ()):
+            self.lets.pop(user, None)
 
     def store(self, stmt: KStore) -> None:
         address = self.address(stmt.buffer, stmt.index)
