@@ -57,6 +57,7 @@ def cases() -> dict[str, tuple[LoopFunc, dict[str, int]]]:
             {"t": 3, "b": 2},
         ),
         "gru": (recurrence("gru", 5), {"t": 3, "b": 2}),
+        "gru wide": (recurrence("gru", 276), {"t": 3, "b": 2}),
         "topk": (
             template(
                 "topk",

@@ -147,7 +147,7 @@ def recurrence(
 @pytest.mark.parametrize("directions", (("forward",), ("reverse",), ("forward", "reverse")))
 def test_recurrence(kind, directions):
     extra = ("h", "c") if kind == "lstm" else ("h",)
-    for t, b, hidden in ((1, 1, 1), (3, 2, 8), (0, 2, 3), (2, 1, 70)):
+    for t, b, hidden in ((1, 1, 1), (3, 2, 8), (0, 2, 3), (2, 1, 70), (2, 2, 32)):
         check(recurrence(kind, hidden, directions, extra), {"t": t, "b": b}, tolerance=1e-4)
 
 

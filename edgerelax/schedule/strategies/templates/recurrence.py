@@ -18,9 +18,12 @@ from edgerelax.schedule.reduce import Reduction, begin, fold_lanes, state_dtype
 from edgerelax.schedule.strategies.base import Emitted
 from edgerelax.schedule.strategies.templates.grids import Body
 from edgerelax.schedule.target import Target
+from edgerelax.schedule.writer import plus
 from edgerelax.sym import Axis, Expr, as_expr, divisible
 
-GROUP = 64
+UNROLL = 4
+"""Vectors of a product in one turn of its loop. Turns are what costs here, and drivers that run
+on a CPU count them: llvmpipe leaves every loop after 65,535 turns in one invocation."""
 Function = tuple[str, float, float]
 
 
@@ -119,6 +122,7 @@ class _Loop:
         self.direction = as_expr(cell.direction)
         self.steps, _, self.batch, self.hidden = cell.y.dims
         self.sequence = body.bind("b", self.batch, WORKGROUP)
+        self.group = _group(self.hidden, self.w.target.workgroup_size)
 
     def kernel(self, name: str) -> Kernel:
         self._units(self._start)
@@ -134,9 +138,8 @@ class _Loop:
             self._barrier()
             self._units(lambda j: self._keep(time, alive, j))
             self._barrier()
-        group = GROUP if self.w.target.is_gpu else 1
         kind = "reverse" if self.cell.reverse else "forward"
-        return self.w.kernel(name, self.batch, group, f"{self.cell.kind}, {kind}")
+        return self.w.kernel(name, self.batch, self.group, f"{self.cell.kind}, {kind}")
 
     def _barrier(self) -> None:
         if self.w.target.is_gpu:
@@ -146,7 +149,7 @@ class _Loop:
         """For each hidden unit that this invocation owns."""
         gpu = self.w.target.is_gpu
         stop = self.w.params.scalar(self.hidden)
-        with self.w.loop("j", LOCAL if gpu else i32(0), stop, step=GROUP if gpu else 1) as j:
+        with self.w.loop("j", LOCAL if gpu else i32(0), stop, step=self.group) as j:
             write(self.body.bind("j", self.hidden, j))
 
     # operands
@@ -282,19 +285,27 @@ class _Loop:
             for total, term in zip(sums, terms(k), strict=True):
                 total.step(w, self.s.value(term))
 
-        stop: KExpr = w.params.scalar(hidden)
-        end: KExpr = i32(0)
-        sums = [begin(w, "sum", self.cell.dtype) for _ in gates]
+        totals = [begin(w, "sum", self.cell.dtype) for _ in gates]
+        done: KExpr = i32(0)
         if not w.target.is_gpu or divisible(hidden, 4):
             four = [begin(w, "sum", self.cell.dtype, lanes=4) for _ in gates]
-            end = w.params.scalar(hidden // 4 * 4)
-            with w.loop("k", i32(0), end, step=4) as k:
-                axis = Axis(w.fresh("k"), hidden)
-                w.bind_vector(axis, k)
-                run(four, axis)
-            for total, part in zip(sums, four, strict=True):
+            for step in (4 * UNROLL,) if divisible(hidden, 4 * UNROLL) else (4 * UNROLL, 4):
+                end = w.params.scalar(hidden // step * step)
+                with w.loop("k", done, end, step=step) as k:
+                    for offset in range(0, step, 4):
+                        axis = Axis(w.fresh("k"), hidden)
+                        w.bind_vector(axis, plus(k, offset))
+                        run(four, axis)
+                done = end
+            for total, part in zip(totals, four, strict=True):
                 total.merge(w, fold_lanes(w, part).registers)
         if not divisible(hidden, 4):
-            with w.loop("k", end, stop) as k:
-                run(sums, self.body.bind("k", hidden, k))
-        return [self.body.held(total.registers[0]) for total in sums]
+            with w.loop("k", done, w.params.scalar(hidden)) as k:
+                run(totals, self.body.bind("k", hidden, k))
+        return [self.body.held(total.registers[0]) for total in totals]
+
+
+def _group(hidden: Expr, most: int) -> int:
+    """Threads for so many units: as many as there are, in whole subgroups."""
+    units = hidden.as_int()
+    return most if units is None else min(most, -(-units // 32) * 32)
