@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edgerelax.ir.assumptions import nonzero
+from edgerelax.ir.assumptions import agree, nonzero
 from edgerelax.ir.dtypes import BOOL
 from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.op import Array, CallSite, Operator, Sample, normal
@@ -38,6 +38,8 @@ from edgerelax.sym import select as choose
 
 FAR = 2**31 - 1
 """Literal bounds this far out mean the end of the dim, however large it is."""
+FAR_ENOUGH = 10**9
+"""Some exporters write this for it: taken as the end too; a run checks that no dim is longer."""
 
 
 # slice
@@ -79,6 +81,9 @@ def _clamped(bound: Expr, size: Expr, low: Expr, high: Expr) -> Expr:
     literal = bound.as_int()
     if literal is not None and abs(literal) >= FAR:
         return high if literal > 0 else minimum(low, high)
+    if literal is not None and literal >= FAR_ENOUGH:
+        need = f"{size} must be at most {literal}, which stands for the end"
+        return high if agree(minimum(size, literal), size, need) else as_expr(literal)
     counted = choose(ge(bound, 0), bound, bound + size)
     return minimum(maximum(counted, low), high)
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgerelax.ir.assumptions import collected
 from edgerelax.ir.diagnostics import ShapeError
 from edgerelax.ir.dtypes import F32, I32, I64
 from edgerelax.ir.op import CallSite
@@ -21,7 +22,7 @@ from edgerelax.ops.shaping import (
     unsqueezed,
 )
 from edgerelax.ops.slicing import slice_bounds
-from edgerelax.sym import Axis, Expr, ExprLike, Symbol, as_expr
+from edgerelax.sym import Axis, Expr, ExprLike, Symbol, as_expr, minimum
 
 N, M, S = (Symbol(name, 1).expr for name in "nms")
 Z = Symbol("z", 0).expr
@@ -106,6 +107,17 @@ def test_slice_bounds_of_symbols() -> None:
     assert slice_bounds(S, 0, -1, 1) == (as_expr(0), S - 1)
     assert slice_bounds(S, -1, -(2**63), -1) == (S - 1, S)
     assert slice_bounds(S + 4, 2, S + 4, 1) == (as_expr(2), S + 2)
+
+
+def test_a_round_bound_far_out_is_the_end_and_checked() -> None:
+    with collected() as pairs:
+        assert slice_bounds(S, 1, 10**9, 1) == (as_expr(1), S - 1)
+    assert list(pairs) == [(minimum(S, 10**9), S)]
+    with collected() as pairs:
+        short = Symbol("short", 1, 4096).expr
+        assert slice_bounds(short, 0, 10**9, 1) == (as_expr(0), short)
+        assert slice_bounds(2 * 10**9, 0, 10**9, 1) == (as_expr(0), as_expr(10**9))
+    assert not pairs
 
 
 # index maps of reshapes
