@@ -35,6 +35,7 @@ from edgerelax.passes.fold_constants import fold_constants
 from edgerelax.passes.fold_scales import fold_scales
 from edgerelax.passes.fold_transposes import fold_transposes
 from edgerelax.passes.fuse import fuse
+from edgerelax.passes.fuse_attention import fuse_attention
 from edgerelax.passes.fuse_loops import fuse_loops
 from edgerelax.passes.guard import guard
 from edgerelax.passes.inline import inline
@@ -60,6 +61,7 @@ GRAPH: tuple[Pass, ...] = (
     fold_scales,  # after cse: a weight that two operators share is one constant
     sink_factors,  # before combine_matmuls: a slice shares its weight with others
     combine_matmuls,  # after fold_scales: biases and scales are where it looks for them
+    fuse_attention,  # after combine_matmuls: heads are views of the product it made
     guard,  # needs the operators' rules; what nothing uses needs no check
     legalize,  # from here on only loop functions; the rest is per device
     canonicalize,  # takes apart the tuples of operators that became one function per result
@@ -75,6 +77,7 @@ OPTIONAL = frozenset(
         "fold_scales",
         "sink_factors",
         "combine_matmuls",
+        "fuse_attention",
         "fuse",
         "reuse",
         "capture",

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from edgerelax.ir.dtypes import I64
 from edgerelax.ir.scalar import Acc, Buffer, Load, Scalar, cast, gathers, loads
+from edgerelax.ir.types import exprs_in
 from edgerelax.sym import Axis, Expr, ExprLike, Symbol, as_expr
 
 Combiner = Literal[
@@ -107,8 +108,8 @@ class Template:
 
     def symbols(self) -> frozenset[Symbol]:
         dims = [d for b in (*self.inputs, *self.outputs) for d in b.dims]
-        extra = [p for p in self.params.values() if isinstance(p, Expr)]
-        return frozenset().union(*(e.symbols() for e in (*dims, *extra)))
+        exprs = (*dims, *exprs_in(self.params))
+        return frozenset().union(*(e.symbols() for e in exprs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Template stages: what loops cannot say, by kind, with the numpy function that defines each.
 
 `TEMPLATES[kind](*input arrays, **params)` gives one array or several. Symbolic parameters come
-evaluated. Schedules implement a kind per device; the meaning stands here alone (that of lstm, gru
-and rnn in recurrence.py).
+evaluated. Schedules implement a kind per device; the meaning stands here alone (that of attention
+in attention.py, that of lstm, gru and rnn in recurrence.py).
 """
 
 import math
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edgerelax.ir.attention import attention
 from edgerelax.ir.diagnostics import VerifyError
 from edgerelax.ir.dtypes import from_numpy
 from edgerelax.ir.kernel_interp import compute_type
@@ -123,6 +124,7 @@ def _scattered(data: Array, places: Array, updates: Array, reduction: str) -> Ar
 
 TEMPLATES: dict[str, Callable[..., Any]] = {
     **RECURRENCES,
+    "attention": attention,
     "cumsum": cumsum,
     "topk": topk,
     "nonzero": nonzero,

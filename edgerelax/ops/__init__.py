@@ -6,6 +6,7 @@ from edgerelax.ir.op import Operator
 from edgerelax.ops import (
     activation,
     arg,
+    attention,
     blocks,
     cast,
     channel_norm,
@@ -57,6 +58,7 @@ OPS: dict[str, Operator] = _by_name(
         normalisation.OPERATORS,
         channel_norm.OPERATORS,
         matmul.OPERATORS,
+        attention.OPERATORS,
         einsum.OPERATORS,
         quantize.OPERATORS,
         recurrent.OPERATORS,

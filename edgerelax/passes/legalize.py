@@ -11,6 +11,7 @@ function per result.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from edgerelax.ir.deduce import call_site
 from edgerelax.ir.diagnostics import UnsupportedError
@@ -126,9 +127,7 @@ def bind_symbols(loop: LoopFunc, symbols: Mapping[Symbol, Expr]) -> LoopFunc:
 
     def bound(stage: Stage | Template) -> Stage | Template:
         if isinstance(stage, Template):
-            params = {
-                k: p.subs(outer) if isinstance(p, Expr) else p for k, p in stage.params.items()
-            }
+            params = {k: _bound_attr(p, outer) for k, p in stage.params.items()}
             inputs, outputs = map(buffer, stage.inputs), map(buffer, stage.outputs)
             return Template(stage.kind, tuple(inputs), tuple(outputs), params)
         axes = {a: Axis(a.name, a.extent.subs(outer)) for a in (*stage.axes, *stage.reduce)}
@@ -154,6 +153,13 @@ def bind_symbols(loop: LoopFunc, symbols: Mapping[Symbol, Expr]) -> LoopFunc:
     inputs, outputs = map(buffer, loop.inputs), map(buffer, loop.outputs)
     stages = tuple(map(bound, loop.stages))
     return replace(loop, inputs=tuple(inputs), outputs=tuple(outputs), stages=stages)
+
+
+def _bound_attr(value: Any, outer: Mapping[Atom, ExprLike]) -> Any:
+    """A parameter of a template with symbols replaced, in tuples too."""
+    if isinstance(value, tuple):
+        return tuple(_bound_attr(v, outer) for v in value)
+    return value.subs(outer) if isinstance(value, Expr) else value
 
 
 def split_outputs(loop: LoopFunc) -> list[LoopFunc]:

@@ -11,7 +11,7 @@ from edgerelax.ops import OPS
 from tests.passes.programs import M, N, build, weights
 from tests.passes.test_meaning import check
 
-ALGEBRA = ("fold_transposes", "fold_scales", "sink_factors", "combine_matmuls")
+ALGEBRA = ("fold_transposes", "fold_scales", "sink_factors", "combine_matmuls", "fuse_attention")
 
 
 def projected(f: Function, x: Value, name: str, *perm: int) -> Value:
@@ -59,6 +59,7 @@ def test_the_report_says_what_each_did_and_skipped() -> None:
         "fold_scales": {},
         "sink_factors": {"factors moved into weights": 1},
         "combine_matmuls": {"3 products combined": 1},
+        "fuse_attention": {"attention fused": 1},
     }
     assert report["fold_transposes"]["skipped"] == {"transposes that nothing beside them takes": 4}
 
@@ -68,5 +69,5 @@ def test_each_can_be_left_out(name: str) -> None:
     whole = compile(build(attention), target="cpu")
     report = compile(build(attention), target="cpu", without=(name,)).report
     assert set(report.passes) == set(whole.report.passes) - {name}
-    if name == "combine_matmuls":
+    if name in ("combine_matmuls", "fuse_attention"):
         assert sum(report.launches.values()) > sum(whole.report.launches.values())

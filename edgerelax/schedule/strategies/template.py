@@ -5,12 +5,20 @@ from dataclasses import dataclass
 
 from edgerelax.ir.loop import Template
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
-from edgerelax.schedule.strategies.templates import cumsum, nonzero, recurrence, scatter, topk
+from edgerelax.schedule.strategies.templates import (
+    attention,
+    cumsum,
+    nonzero,
+    recurrence,
+    scatter,
+    topk,
+)
 from edgerelax.schedule.target import Target
 
 Emitter = Callable[[Template, str, frozenset[str], Target], Emitted]
 
 EMITTERS: dict[str, Emitter] = {
+    "attention": attention.emit,
     "cumsum": cumsum.emit,
     "nonzero": nonzero.emit,
     "scatter": scatter.emit_elements,

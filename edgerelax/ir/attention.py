@@ -1,0 +1,87 @@
+"""Attention as a template stage: softmax(f(q kᵀ)) v, read and written through strided views.
+
+A view is an offset and a stride per axis, in elements of a flat buffer: heads inside a packed
+projection, broadcast masks (stride 0) and transposed results are views, no copies.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgerelax.ir.diagnostics import VerifyError
+from edgerelax.ir.dtypes import F32, F64, from_numpy
+from edgerelax.ir.functions import FUNCTIONS
+
+Array = npt.NDArray[Any]
+View = tuple[int, ...]
+Step = tuple[str, int, float]
+
+
+def attention(
+    *arrays: Array,
+    batch: Sequence[int],
+    sizes: Sequence[int],
+    views: Sequence[View],
+    steps: Sequence[Step],
+    dims: Sequence[int],
+    nan_to_zero: bool = False,
+) -> Array:
+    """softmax(f(q kᵀ)) v for each point of `batch`; arrays are q, k, v and what the steps use.
+
+    `sizes` are the numbers of queries and keys and the widths of a key and of a value. `views` say
+    where the arrays hold q [batch…, query, width], k and v [batch…, key, width] and the others
+    [batch…, query, key]; the last one where the result, of shape `dims`, takes [batch…, query,
+    width]. f is a chain of steps (function, operand, number) on scores: a binary function with the
+    other array `operand` (or with the number, if that is -1), or a unary one; `where` puts the
+    number where its operand is false, `unless` where it is true.
+
+    Scores and sums are f32, or f64 for f64. A query with no keys gives 0; one whose scores are all
+    -inf NaN, as softmax does, or 0 if `nan_to_zero`, which holds for all weights that are NaN.
+    """
+    queries, keys, width, depth = sizes
+    held = np.dtype(np.float64) if from_numpy(arrays[0].dtype) == F64 else F32.numpy
+    spans = [(queries, width), (keys, width), (keys, depth)]
+    spans += [(queries, keys)] * (len(arrays) - 3)
+    q, k, v, *others = (
+        _seen(array, view, (*batch, *span))
+        for array, view, span in zip(arrays, views[:-1], spans, strict=True)
+    )
+    scores = np.matmul(q.astype(held), k.astype(held).swapaxes(-1, -2))
+    for step in steps:
+        scores = _stepped(scores, step, others)
+    with np.errstate(invalid="ignore"):
+        powers = np.exp(scores - np.max(scores, axis=-1, keepdims=True, initial=-np.inf))
+        weights = powers / powers.sum(axis=-1, keepdims=True)
+    if nan_to_zero:
+        weights = np.where(np.isnan(weights), held.type(0), weights)
+    result = np.zeros(dims, arrays[0].dtype)
+    target = _seen(result, views[-1], (*batch, queries, depth))
+    target[...] = np.matmul(weights, v.astype(held))
+    return result
+
+
+def _stepped(scores: Array, step: Step, others: Sequence[Array]) -> Array:
+    function, operand, number = step
+    value = scores.dtype.type(number)
+    if function in ("where", "unless"):
+        shown = others[operand] if function == "where" else ~others[operand]
+        return np.where(shown, scores, value)
+    known = FUNCTIONS[function]
+    if known.arity == 1:
+        return known.meaning(scores)
+    other = value if operand < 0 else others[operand].astype(scores.dtype)
+    return known.meaning(scores, other)
+
+
+def _seen(array: Array, view: View, shape: tuple[int, ...]) -> Array:
+    """The elements that a view sees. They may be written where no two are one."""
+    offset, *strides = view
+    flat = array.reshape(-1)
+    last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    if math.prod(shape) and not 0 <= offset <= last < flat.size:
+        raise VerifyError(f"attention: a view reaches from {offset} to {last} of {flat.size}")
+    steps = [s * flat.itemsize for s in strides]
+    return np.lib.stride_tricks.as_strided(flat[offset:], shape, steps)

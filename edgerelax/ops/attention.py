@@ -1,0 +1,136 @@
+"""Attention: softmax(f(q kᵀ)) v in one operator, whose kernels store no scores.
+
+Passes form it from written-out attention. Its attributes are those of the template (see
+ir/attention.py): operands are seen through strided views of flat buffers. Scores are f32.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from edgerelax.ir.attention import Step, attention
+from edgerelax.ir.dtypes import BF16, BOOL, F16, F32
+from edgerelax.ir.functions import FUNCTIONS
+from edgerelax.ir.loop import LoopFunc, Template
+from edgerelax.ir.op import Array, CallSite, Operator, Sample, normal
+from edgerelax.ir.types import Annotation, Tensor
+from edgerelax.ops.maps import (
+    exprs,
+    fail,
+    inputs_of,
+    loop_func,
+    outputs_of_site,
+    present,
+    tensor_of,
+)
+from edgerelax.ops.rules import FLOATS, common_dtype
+
+CHOICES = ("where", "unless")
+"""Steps whose operand is a condition."""
+
+
+def _infer(site: CallSite) -> Annotation:
+    attrs, count = site.attrs, len(site.args)
+    dtype = common_dtype(site, [tensor_of(site, k) for k in range(3)], FLOATS)
+    if dtype is not None and dtype not in (F16, BF16, F32):
+        raise fail(site, f"not defined for {dtype}", "it takes f16, bf16 and f32")
+    axes = len(attrs["batch"]) + 2
+    if len(attrs["sizes"]) != 4 or len(attrs["views"]) != count + 1:
+        raise fail(site, f"{len(attrs['sizes'])} sizes, {len(attrs['views'])} views", "4 and one "
+                   "for each operand and the result")  # fmt: skip
+    if any(len(view) != axes + 1 for view in attrs["views"]):
+        raise fail(site, f"a view is an offset and {axes} strides")
+    for step in attrs["steps"]:
+        _check_step(site, step)
+    return Tensor(exprs(attrs["dims"]), dtype)
+
+
+def _check_step(site: CallSite, step: Step) -> None:
+    function, operand, _ = step
+    choice = function in CHOICES
+    if not choice and function not in FUNCTIONS:
+        raise fail(site, f"no function {function}")
+    if not (0 if choice else -1) <= operand < len(site.args) - 3:
+        raise fail(site, f"{function} has no operand {operand}")
+    found = tensor_of(site, operand + 3).dtype if operand >= 0 else None
+    if found is not None and (found == BOOL) != choice:
+        raise fail(site, f"{function} with an operand of {found}")
+
+
+def _lower(site: CallSite) -> LoopFunc:
+    """One template; its parameters are the attributes, integers as expressions."""
+    attrs = site.attrs
+    params: dict[str, Any] = {
+        "batch": exprs(attrs["batch"]),
+        "sizes": exprs(attrs["sizes"]),
+        "views": tuple(exprs(view) for view in attrs["views"]),
+        "steps": attrs["steps"],
+        "dims": exprs(attrs["dims"]),
+        "nan_to_zero": bool(attrs["nan_to_zero"]),
+    }
+    inputs = present(inputs_of(site))
+    return loop_func(site, [Template("attention", inputs, outputs_of_site(site), params)])
+
+
+def _attrs(
+    sizes: tuple[int, int, int, int], steps: tuple[Step, ...] = (), *others: tuple[int, ...]
+) -> dict[str, Any]:
+    """Two heads, operands in row-major order, the others of these dims."""
+    queries, keys, width, depth = sizes
+    spans = ((queries, width), (keys, width), (keys, depth))
+    dims = (2, queries, depth)
+    shapes = (*((2, *span) for span in spans), *others, dims)
+    views = tuple((0, *_strides(shape)) for shape in shapes)
+    return {"batch": (2,), "sizes": sizes, "views": views, "steps": steps, "dims": dims}
+
+
+def _strides(dims: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major; 0 along dims of 1, which broadcast."""
+    return tuple(0 if n == 1 else math.prod(dims[k + 1 :]) for k, n in enumerate(dims))
+
+
+def _sample(
+    queries: int, keys: int, width: int, depth: int, dtype: str = "float32", **more: Any
+) -> Sample:
+    spans = ((queries, width), (keys, width), (keys, depth))
+    arrays = tuple(normal(2, *span, dtype=dtype, seed=k) for k, span in enumerate(spans))
+    return Sample(arrays, {**_attrs((queries, keys, width, depth)), **more})
+
+
+def _masked(other: Array, steps: tuple[Step, ...], **more: Any) -> Sample:
+    plain = _sample(3, 5, 4, 6)
+    return Sample((*plain.args, other), {**_attrs((3, 5, 4, 6), steps, other.shape), **more})
+
+
+_SHOWN = np.array([[True] * 5, [False] * 5, [True, False, True, True, False]])[None]
+
+OPERATORS = (
+    Operator(
+        "attention",
+        ("q", "k", "v", "others"),
+        _infer,
+        attention,
+        _lower,
+        attrs={
+            "batch": (),
+            "sizes": (),
+            "views": (),
+            "steps": (),
+            "dims": (),
+            "nan_to_zero": False,
+        },
+        variadic=True,
+        samples=(
+            _sample(3, 5, 4, 6),
+            _sample(1, 1, 1, 1),
+            _sample(4, 0, 3, 2),
+            _sample(3, 5, 4, 6, dtype="float16"),
+            _sample(3, 5, 4, 6, steps=(("mul", -1, 0.5), ("tanh", -1, 0.0))),
+            _masked(_SHOWN, (("where", 0, float("-inf")),)),
+            _masked(_SHOWN, (("where", 0, float("-inf")),), nan_to_zero=True),
+            _masked(_SHOWN, (("unless", 0, -1e4),)),
+            _masked(normal(2, 1, 5), (("mul", -1, 2.0), ("add", 0, 0.0))),
+        ),
+    ),
+)

@@ -1,0 +1,427 @@
+"""Attention without stored scores: the largest score and the sums are kept while keys go by.
+
+A query and its result are in registers. Keys come four at a time, their scores a vector: with the
+largest score m so far, sums are of exp(s - m); where m grows, what was summed is scaled down. A
+real GPU has 64 queries a group, a thread each, which read keys and values from workgroup memory
+that all fill together, tile by tile; where barriers are slow a thread has two queries and reads
+from storage. On the CPU an iteration has four.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from edgerelax.ir.dtypes import F32
+from edgerelax.ir.functions import FUNCTIONS
+from edgerelax.ir.kernel import (
+    LOCAL,
+    WORKGROUP,
+    KConst,
+    Kernel,
+    KExpr,
+    KLoad,
+    KSelect,
+    KStore,
+    KVar,
+    KVec,
+    f32,
+    i32,
+    kop,
+)
+from edgerelax.ir.loop import Template
+from edgerelax.ir.scalar import Buffer, Load, Scalar, cast, constant, op, select
+from edgerelax.schedule.index import is_one, numel
+from edgerelax.schedule.points import count, decompose
+from edgerelax.schedule.reduce import convert, lanes_of, splat
+from edgerelax.schedule.strategies.base import Emitted
+from edgerelax.schedule.strategies.templates.grids import GROUP, Body, axes_over
+from edgerelax.schedule.target import Target
+from edgerelax.schedule.writer import Writer, plus
+from edgerelax.sym import Axis, Expr, as_expr, ceildiv, divisible, prove_lt
+
+_TILE = 16  # keys in workgroup memory, at most
+_UNROLLED = 64  # width up to which software adapters compile unrolled loops in good time
+_LOWEST = float("-inf")
+
+
+def emit(template: Template, name: str, weights: frozenset[str], target: Target) -> Emitted:
+    """One kernel."""
+    problem = Problem.of(template)
+    body = Body(target, weights)
+    if target.has_fast_barriers:
+        kernel = _Shared(problem, body).kernel(name)
+    else:
+        kernel = _Kernel(problem, body, 2 if target.is_gpu else 4).kernel(name)
+    return Emitted((kernel,))
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A template's parameters, with an axis for each batch dim of its views."""
+
+    template: Template
+    batch: tuple[Axis, ...]
+    queries: Expr
+    keys: Expr
+    width: int
+    depth: int
+
+    @classmethod
+    def of(cls, template: Template) -> "Problem":
+        queries, keys, *widths = template.params["sizes"]
+        width, depth = (size.as_int() for size in widths)
+        assert width is not None and depth is not None, "widths are known"
+        batch = axes_over(template.params["batch"], "b")
+        return cls(template, batch, queries, keys, width, depth)
+
+    @property
+    def out(self) -> Buffer:
+        """The result as a flat buffer."""
+        return _flat(self.template.outputs[0])
+
+    def place(self, view: int, row: Axis, column: Axis) -> Expr:
+        """The flat index of an element of a view (-1: the result's) in the bound batch."""
+        offset, *strides = self.template.params["views"][view]
+        axes = (*self.batch, row, column)
+        return sum((s * a for s, a in zip(strides, axes, strict=True)), as_expr(offset))
+
+    def load(self, operand: int, row: Axis, column: Axis) -> Load:
+        """An element of q, k, v (0, 1, 2) or of another operand."""
+        return _flat(self.template.inputs[operand])[self.place(operand, row, column)]
+
+    def score(self, product: Scalar, row: Axis, column: Axis) -> Scalar:
+        """What the steps make of the product of a query and a key."""
+        for name, operand, number in self.template.params["steps"]:
+            other: Scalar = constant(number, F32)
+            loaded = self.load(operand + 3, row, column) if operand >= 0 else None
+            if name in ("where", "unless"):
+                assert loaded is not None
+                arms = (product, other) if name == "where" else (other, product)
+                product = select(loaded, *arms)
+            elif FUNCTIONS[name].arity == 1:
+                product = op(name, product)
+            else:
+                product = op(name, product, other if loaded is None else cast(loaded, F32))
+        return product
+
+
+def _flat(buffer: Buffer) -> Buffer:
+    return Buffer(buffer.name, buffer.dtype, (numel(buffer),))
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Four columns or one: their axis, and the entry of a strip that has them."""
+
+    axis: Axis
+    entry: KExpr
+    lanes: int
+
+
+class Strip:
+    """A row in registers: vectors of four columns, then single ones."""
+
+    def __init__(self, w: Writer, stem: str, width: int, *, indexed: bool) -> None:
+        """`indexed` vectors are an array, so that loops need not be unrolled."""
+        self.w = w
+        fours, rest = divmod(width, 4)
+        self.array = w.array(stem, F32, fours, shared=False, lanes=4) if indexed and fours else ""
+        zero = f32(0.0)
+        count = 0 if indexed else fours
+        self.fours = [w.var(stem, splat(zero, 4)) for _ in range(count)]
+        self.rest = [w.var(stem, zero) for _ in range(rest)]
+
+    def get(self, piece: Piece) -> KExpr:
+        if piece.lanes == 4 and self.array:
+            return KLoad(F32, 4, self.array, piece.entry)
+        return self._register(piece)
+
+    def set(self, piece: Piece, value: KExpr) -> None:
+        if piece.lanes == 4 and self.array:
+            self.w.emit(KStore(self.array, piece.entry, value))
+        else:
+            self.w.assign(self._register(piece), value)
+
+    def _register(self, piece: Piece) -> KVar:
+        registers = self.fours if piece.lanes == 4 else self.rest
+        assert isinstance(piece.entry, KConst)
+        return registers[int(piece.entry.value)]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query: its number, whether it exists, and its registers."""
+
+    axis: Axis
+    inside: KExpr
+    q: Strip
+    total: Strip
+    largest: KVar
+    weight: KVar
+
+
+class _Kernel:
+    """A thread or iteration for a few queries, keys and values from storage."""
+
+    def __init__(self, problem: Problem, body: Body, rows: int) -> None:
+        self.problem, self.body, self.rows = problem, body, rows
+        self.w, self.s = body.w, body.s
+        self.queries: list[Query] = []
+        widest = max(problem.width, problem.depth)
+        self.indexed = self.w.target.kind == "software" and widest > _UNROLLED
+
+    def kernel(self, name: str) -> Kernel:
+        problem, w = self.problem, self.w
+        blocks = ceildiv(problem.queries, self.rows)
+        total = count(problem.batch) * blocks
+        extents = [*(a.extent for a in problem.batch), blocks]
+
+        def run(number: KExpr) -> None:
+            self._queries(decompose(w, number, extents), lambda: self._keys_from_storage())
+
+        comment = f"attention, {self.rows} queries each"
+        if not w.target.is_gpu:
+            run(WORKGROUP)
+            return w.kernel(name, total, 1, comment)
+        number = w.let("t", kop("add", kop("mul", WORKGROUP, i32(GROUP)), LOCAL))
+        with w.when(kop("lt", number, w.params.scalar(total))):
+            run(number)
+        return w.kernel(name, ceildiv(total, GROUP), GROUP, comment)
+
+    def _queries(self, places: Sequence[KExpr], take_keys: Callable[[], None]) -> None:
+        """The rows of a block from their start to the store; places are of batch and block."""
+        w = self.w
+        for axis, place in zip(self.problem.batch, places, strict=False):
+            w.bind(axis, place)
+        first = w.let("q", kop("mul", places[-1], i32(self.rows)))
+        self.queries = [self._begin(w.let("q", plus(first, r))) for r in range(self.rows)]
+        take_keys()
+        for query in self.queries:
+            self._store(query)
+
+    def _keys_from_storage(self) -> None:
+        w, keys = self.w, self.problem.keys
+        whole = w.params.scalar(keys // 4 * 4)
+        with w.loop("k", i32(0), whole, step=4) as k:
+            self._take(k, 4)
+        if not divisible(keys, 4):
+            with w.loop("k", whole, w.params.scalar(keys)) as k:
+                self._take(k, 1)
+
+    # pieces
+
+    def _pieces(self, width: int, act: Callable[[Piece], None]) -> None:
+        """Run `act` for each vector and each single column of a row."""
+        w = self.w
+        fours, rest = divmod(width, 4)
+        if self.indexed and fours:
+            with w.loop("d", i32(0), i32(fours)) as number:
+                axis = Axis(w.fresh("d"), as_expr(width))
+                w.bind_vector(axis, w.let("d", kop("mul", number, i32(4))))
+                act(Piece(axis, number, 4))
+        else:
+            for d in range(fours):
+                axis = Axis(w.fresh("d"), as_expr(width))
+                w.bind_vector(axis, i32(4 * d))
+                act(Piece(axis, i32(d), 4))
+        for d in range(rest):
+            axis = self.body.bind("d", width, i32(4 * fours + d))
+            act(Piece(axis, i32(d), 1))
+
+    def _value(self, load: Load, lanes: int) -> KExpr:
+        return splat(convert(self.s.value(load), F32), lanes)
+
+    # a query
+
+    def _begin(self, number: KExpr) -> Query:
+        problem, w = self.problem, self.w
+        bound = w.params.scalar(problem.queries)
+        inside = w.let("in", kop("lt", number, bound))
+        last = w.params.scalar(problem.queries - 1)
+        axis = self.body.bind("q", problem.queries, w.let("q", kop("min", number, last)))
+        q = Strip(w, "q", problem.width, indexed=self.indexed)
+        total = Strip(w, "o", problem.depth, indexed=self.indexed)
+        self._pieces(
+            problem.width,
+            lambda piece: q.set(piece, self._value(problem.load(0, axis, piece.axis), piece.lanes)),
+        )
+        return Query(axis, inside, q, total, w.var("m", f32(_LOWEST)), w.var("l", f32(0.0)))
+
+    def _store(self, query: Query) -> None:
+        w, problem, out = self.w, self.problem, self.problem.out
+        share = w.let("r", self._share(query))
+
+        def store(piece: Piece) -> None:
+            place = problem.place(-1, query.axis, piece.axis)
+            value = kop("mul", query.total.get(piece), share)
+            if problem.template.params["nan_to_zero"]:
+                zero = splat(f32(0.0), piece.lanes)
+                value = KSelect(F32, piece.lanes, kop("gt", query.weight, f32(0.0)), value, zero)
+            value = w.let("y", convert(value, out.dtype))
+            index = self.s.index
+            if piece.lanes == 1:
+                w.store(out, index.value(place), value)
+            elif is_one(index.lane_stride(place)):
+                first = index.value(index.in_lane(place, 0))
+                w.store(out, first, value, aligned=index.is_aligned(place))
+            else:
+                for k, lane in enumerate(lanes_of(value)):
+                    w.store(out, index.value(index.in_lane(place, k)), lane)
+
+        with w.when(query.inside):
+            self._pieces(problem.depth, store)
+
+    def _share(self, query: Query) -> KExpr:
+        """What the sums are multiplied by: 1 over the sum of weights, 0 if there are no keys."""
+        share = kop("div", f32(1.0), query.weight)
+        if prove_lt(0, self.problem.keys) is True:
+            return share
+        some = kop("lt", i32(0), self.w.params.scalar(self.problem.keys))
+        return KSelect(F32, 1, some, share, f32(0.0))
+
+    # keys
+
+    def _take(self, key: KExpr, lanes: int) -> None:
+        """Four keys from `key`, a multiple of 4, or that one."""
+        problem, w = self.problem, self.w
+        keys = [self.body.bind("k", problem.keys, w.let("k", plus(key, j))) for j in range(lanes)]
+        column = keys[0]
+        if lanes == 4:
+            column = Axis(w.fresh("k"), problem.keys)
+            w.bind_vector(column, key)
+        products = self._products(keys)
+        weights = [
+            self._weigh(query, own, column)
+            for query, own in zip(self.queries, products, strict=True)
+        ]
+
+        def add(piece: Piece) -> None:
+            values = [w.let("v", self._of_key(2, j, keys[j], piece)) for j in range(lanes)]
+            for query, (scale, own) in zip(self.queries, weights, strict=True):
+                total = kop("mul", query.total.get(piece), scale)
+                for weight, value in zip(own, values, strict=True):
+                    total = kop("fma", weight, value, total)
+                query.total.set(piece, total)
+
+        self._pieces(problem.depth, add)
+
+    def _of_key(self, operand: int, nth: int, key: Axis, piece: Piece) -> KExpr:
+        """A piece of the nth key at hand (operand 1), or of its value (2)."""
+        return self._value(self.problem.load(operand, key, piece.axis), piece.lanes)
+
+    def _products(self, keys: Sequence[Axis]) -> list[list[KExpr]]:
+        """Of every query with every key."""
+        w, width, nth = self.w, self.problem.width, range(len(keys))
+        lanes = [n for n, present in ((4, width >= 4), (1, width % 4)) if present]
+        sums = {
+            n: [[w.var("s", splat(f32(0.0), n)) for _ in nth] for _ in self.queries] for n in lanes
+        }
+
+        def add(piece: Piece) -> None:
+            values = [w.let("k", self._of_key(1, j, keys[j], piece)) for j in nth]
+            for query, own in zip(self.queries, sums[piece.lanes], strict=True):
+                q = query.q.get(piece)
+                for total, value in zip(own, values, strict=True):
+                    w.assign(total, kop("fma", q, value, total))
+
+        self._pieces(width, add)
+        return [
+            [_folded("add", [p for n in lanes for p in _parts(sums[n][r][j])]) for j in nth]
+            for r in range(len(self.queries))
+        ]
+
+    def _weigh(
+        self, query: Query, products: Sequence[KExpr], column: Axis
+    ) -> tuple[KExpr, Sequence[KExpr]]:
+        """What the sums so far are scaled by, and the keys' weights; the largest may grow."""
+        w, lanes = self.w, len(products)
+        product = KVec(F32, lanes, tuple(products)) if lanes > 1 else products[0]
+        scored = self.problem.score(self.body.held(product), query.axis, column)
+        score = w.let("s", splat(self.s.value(scored), lanes))
+        largest = w.let("m", _folded("max", [query.largest, *_parts(score)]))
+        # all of them -inf: their difference is no number, their weights are 0
+        none = kop("eq", largest, f32(_LOWEST))
+        base = w.let("b", KSelect(F32, 1, none, f32(0.0), largest))
+        scale = w.let("c", kop("exp", kop("sub", query.largest, base)))
+        weight = w.let("p", kop("exp", kop("sub", score, splat(base, lanes))))
+        parts = _parts(weight)
+        w.assign(query.weight, _folded("add", [kop("mul", query.weight, scale), *parts]))
+        w.assign(query.largest, largest)
+        return scale, parts
+
+
+class _Shared(_Kernel):
+    """A workgroup for as many queries as it has threads, keys and values from its memory."""
+
+    def __init__(self, problem: Problem, body: Body) -> None:
+        super().__init__(problem, body, 1)
+        self.near: KExpr = i32(0)  # where the keys at hand begin in the tile
+        per_key = 4 * (problem.width + problem.depth)
+        self.tile = min(_TILE, self.w.target.workgroup_bytes // per_key // 4 * 4)
+        self.memory = {
+            (operand, lanes): self.w.array(
+                "kv"[operand - 1], F32, n * self.tile, shared=True, lanes=lanes
+            )
+            for operand, width in ((1, problem.width), (2, problem.depth))
+            for lanes, n in ((4, width // 4), (1, width % 4))
+            if n
+        }
+
+    def kernel(self, name: str) -> Kernel:
+        problem, w = self.problem, self.w
+        blocks = ceildiv(problem.queries, GROUP)
+        extents = [*(a.extent for a in problem.batch), blocks]
+        *outer, block = decompose(w, WORKGROUP, extents)
+        thread = w.let("q", kop("add", kop("mul", block, i32(GROUP)), LOCAL))
+        self._queries([*outer, thread], self._keys_by_tiles)
+        return w.kernel(name, count(problem.batch) * blocks, GROUP, "attention, a query a thread")
+
+    def _keys_by_tiles(self) -> None:
+        w = self.w
+        keys = w.params.scalar(self.problem.keys)
+        with w.loop("t", i32(0), keys, step=self.tile) as first:
+            self._fill(first)
+            w.barrier()
+            number = w.let("n", kop("min", i32(self.tile), kop("sub", keys, first)))
+            whole = w.let("n", kop("mul", kop("index_div", number, i32(4)), i32(4)))
+            for lanes, start, stop in ((4, i32(0), whole), (1, whole, number)):
+                with w.loop("j", start, stop, step=lanes) as j:
+                    self.near = j
+                    self._take(w.let("k", kop("add", first, j)), lanes)
+            w.barrier()
+
+    def _fill(self, first: KExpr) -> None:
+        """Copy the tile's keys and values; past the end, the last key."""
+        w, problem = self.w, self.problem
+        last = w.params.scalar(problem.keys - 1)
+        for (operand, lanes), array in self.memory.items():
+            width = problem.width if operand == 1 else problem.depth
+            row = width // 4 if lanes == 4 else width % 4
+            with w.loop("i", LOCAL, i32(row * self.tile), step=GROUP) as i:
+                near, entry = decompose(w, i, [as_expr(self.tile), as_expr(row)])
+                at = w.let("k", kop("min", kop("add", first, near), last))
+                key, axis = (
+                    self.body.bind("k", problem.keys, at),
+                    Axis(w.fresh("d"), as_expr(width)),
+                )
+                if lanes == 4:
+                    w.bind_vector(axis, w.let("d", kop("mul", entry, i32(4))))
+                else:
+                    w.bind(axis, w.let("d", plus(entry, width - row)))
+                value = self._value(problem.load(operand, key, axis), lanes)
+                w.emit(KStore(array, i, value))
+
+    def _of_key(self, operand: int, nth: int, key: Axis, piece: Piece) -> KExpr:
+        width = self.problem.width if operand == 1 else self.problem.depth
+        row = width // 4 if piece.lanes == 4 else width % 4
+        at = kop("add", kop("mul", plus(self.near, nth), i32(row)), piece.entry)
+        return KLoad(F32, piece.lanes, self.memory[operand, piece.lanes], at)
+
+
+def _parts(value: KExpr) -> Sequence[KExpr]:
+    """The lanes of a named value."""
+    return lanes_of(value) if value.lanes == 4 else (value,)
+
+
+def _folded(function: str, values: Sequence[KExpr]) -> KExpr:
+    return functools.reduce(lambda a, b: kop(function, a, b), values)

@@ -1,0 +1,131 @@
+"""Attention without stored scores, on the kernel interpreter for every target."""
+
+import numpy as np
+import pytest
+
+from edgerelax.ir.dtypes import BF16, BOOL, F16, F32, DType
+from edgerelax.ir.loop import LoopFunc, Template
+from edgerelax.ir.scalar import Buffer
+from edgerelax.sym import Expr, as_expr, symbol
+from tests.schedule.oracle import check, inputs_for
+
+S, T = symbol("s"), symbol("t")
+HEADS = 2
+
+
+def row_major(*dims: Expr | int) -> tuple[Expr, ...]:
+    """An offset of 0 and strides, 0 along dims of 1."""
+    stride, found = as_expr(1), []
+    for dim in map(as_expr, reversed(dims)):
+        found.append(as_expr(0) if dim.as_int() == 1 else stride)
+        stride = stride * dim
+    return (as_expr(0), *reversed(found))
+
+
+def attention(width, depth, *, steps=(), others=(), dtype=F32, safe=False, queries=S, keys=T):
+    """Two heads; `others` are pairs of dtype and dims."""
+    queries, keys = as_expr(queries), as_expr(keys)
+    spans = [(HEADS, queries, width), (HEADS, keys, width), (HEADS, keys, depth)]
+    typed = [(dtype, span) for span in spans] + list(others)
+    buffers = tuple(
+        Buffer(f"x{k}", kind, tuple(map(as_expr, dims))) for k, (kind, dims) in enumerate(typed)
+    )
+    out = Buffer("y", dtype, tuple(map(as_expr, (HEADS, queries, depth))))
+    params = {
+        "batch": (as_expr(HEADS),),
+        "sizes": (queries, keys, as_expr(width), as_expr(depth)),
+        "views": tuple(row_major(*b.dims) for b in (*buffers, out)),
+        "steps": tuple(steps),
+        "dims": out.dims,
+        "nan_to_zero": safe,
+    }
+    stage = Template("attention", buffers, (out,), params)
+    return LoopFunc("attention", buffers, (out,), (stage,))
+
+
+@pytest.mark.parametrize("width,depth", [(1, 1), (3, 8), (4, 5), (17, 6), (32, 32), (65, 64)])
+@pytest.mark.parametrize("queries,keys", [(1, 1), (5, 3), (63, 4), (64, 17), (65, 15), (3, 37)])
+def test_sizes(width: int, depth: int, queries: int, keys: int) -> None:
+    check(attention(width, depth), {"s": queries, "t": keys})
+
+
+STEPS = {
+    "scale": ((("mul", -1, 0.5),), ()),
+    "cap": ((("div", -1, 2.0), ("tanh", -1, 0.0), ("mul", -1, 2.0)), ()),
+    "mask per key": ((("add", 0, 0.0),), ((F32, (1, 1, T)),)),
+    "mask per head": ((("add", 0, 0.0), ("mul", -1, 0.5)), ((F32, (HEADS, S, T)),)),
+    "mask per query": ((("sub", 0, 0.0),), ((F32, (1, S, 1)),)),
+    "where": ((("where", 0, float("-inf")),), ((BOOL, (1, S, T)),)),
+    "unless": ((("unless", 0, -1e4),), ((BOOL, (HEADS, 1, T)),)),
+    "two": ((("where", 1, -1e4), ("add", 0, 0.0)), ((F32, (1, 1, T)), (BOOL, (1, S, 1)))),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("safe", [False, True])
+def test_steps(name: str, safe: bool) -> None:
+    steps, others = STEPS[name]
+    func = attention(8, 6, steps=steps, others=others, safe=safe)
+    for queries, keys in ((1, 1), (7, 18), (65, 5)):
+        check(func, {"s": queries, "t": keys})
+
+
+@pytest.mark.parametrize("dtype,tolerance", [(F16, 4e-3), (BF16, 3e-2)], ids=str)
+@pytest.mark.parametrize("width,depth", [(8, 8), (5, 3)])
+def test_short_floats(dtype: DType, tolerance: float, width: int, depth: int) -> None:
+    func = attention(
+        width, depth, dtype=dtype, steps=(("add", 0, 0.0),), others=((dtype, (1, 1, T)),)
+    )
+    check(func, {"s": 9, "t": 21}, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("queries,keys", [(0, 3), (3, 0), (0, 0)])
+def test_no_queries_and_no_keys(queries: int, keys: int) -> None:
+    check(attention(4, 4), {"s": queries, "t": keys})
+
+
+def test_sizes_that_are_known() -> None:
+    check(attention(16, 16, queries=64, keys=32), {})
+    check(attention(16, 16, queries=1, keys=1), {})
+
+
+@pytest.mark.parametrize("width", [128, 256])
+def test_wide_heads(width: int) -> None:
+    check(attention(width, width), {"s": 3, "t": 19})
+
+
+@pytest.mark.parametrize("safe", [False, True])
+def test_scores_that_are_no_numbers(safe: bool) -> None:
+    """Rows hidden whole, hidden in the first tile alone, and with infinities and NaN in places."""
+    func = attention(4, 4, steps=(("add", 0, 0.0),), others=((F32, (1, S, T)),), safe=safe)
+    sizes = {"s": 6, "t": 21}
+    *given, mask = inputs_for(func, sizes)
+    mask[0, 0] = -np.inf
+    mask[0, 1, :17] = -np.inf
+    mask[0, 2, 3] = np.inf
+    mask[0, 3, 20] = np.nan
+    mask[0, 4, 5:] = -np.inf
+    check(func, sizes, arrays=[*given, mask])
+
+
+def test_large_scores_do_not_overflow() -> None:
+    func = attention(4, 4, steps=(("mul", -1, 1e4),))
+    check(func, {"s": 5, "t": 23}, tolerance=1e-3)
+
+
+def test_views_of_one_buffer() -> None:
+    """Queries, keys and values packed as [s, 3, heads, 4], the result as [s, heads * 4]."""
+    packed = Buffer("x", F32, (S, as_expr(3 * HEADS * 4)))
+    out = Buffer("y", F32, (S, as_expr(HEADS * 4)))
+    row, whole = 3 * HEADS * 4, HEADS * 4
+    places = [(k * whole, 4, row, 1) for k in range(3)]
+    params = {
+        "batch": (as_expr(HEADS),),
+        "sizes": (S, S, as_expr(4), as_expr(4)),
+        "views": tuple(tuple(map(as_expr, p)) for p in (*places, (0, 4, whole, 1))),
+        "steps": (),
+        "dims": out.dims,
+        "nan_to_zero": False,
+    }
+    stage = Template("attention", (packed,) * 3, (out,), params)
+    check(LoopFunc("attention", (packed,), (out,), (stage,)), {"s": 19})
