@@ -63,7 +63,8 @@ def compile(
         dims: for a dimension's name its size; or its least and greatest size (None: unbounded)
             and, if wanted, what it is a multiple of.
         fallback: include the CPU program that runs where there is no GPU.
-        variants: make only these programs: `gpu`, `software` (for a GPU that a CPU plays), `cpu`.
+        variants: make only these programs: `gpu`, `software` (for a GPU that a CPU plays), `cpu`,
+            `cpu-relaxed` (where the engine has relaxed SIMD).
         without: passes to leave out, by name.
         dump: a folder that gets the module after every pass.
         verify: check the module's invariants after every pass.

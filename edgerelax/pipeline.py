@@ -13,8 +13,8 @@ from pathlib import Path
 from edgerelax.artifact.manifest import Source
 from edgerelax.artifact.pack import Compiled, pack
 from edgerelax.artifact.store import Artifact
-from edgerelax.codegen.lower import WeightTable, lower, workspaces
-from edgerelax.codegen.wasm import build_wasm
+from edgerelax.codegen.lower import Lowered, WeightTable, lower, workspaces
+from edgerelax.codegen.wasm import assemble, print_wat
 from edgerelax.codegen.wgsl import print_wgsl
 from edgerelax.ir.diagnostics import EdgeRelaxError, InputError, PassError
 from edgerelax.ir.graph import CallTIR, Module
@@ -44,7 +44,7 @@ from edgerelax.passes.place import Device, place
 from edgerelax.passes.plan_memory import plan_memory
 from edgerelax.passes.sink_factors import sink_factors
 from edgerelax.schedule.select import schedule
-from edgerelax.schedule.target import TARGETS, WASM, Target
+from edgerelax.schedule.target import VARIANTS, WASM, Target, Variant
 from edgerelax.sym import Symbol
 from edgerelax.version import VERSION
 
@@ -91,7 +91,7 @@ class Options:
     """How to compile.
 
     `target` is `webgpu` or `cpu`; `fallback` adds the programs of the CPU to those of a GPU.
-    `variants` are the names in TARGETS to make a program for; none: all that target and fallback
+    `variants` are the names in VARIANTS to make a program for; none: all that target and fallback
     call for.
     """
 
@@ -123,13 +123,13 @@ def compile_module(module: Module, source: Source, options: Options) -> tuple[Ar
             f"--without {', '.join(sorted(unknown))}: not known, or not optional",
             hint=f"what can be left out: {', '.join(sorted(OPTIONAL))}",
         )
-    targets = targets_of(options)
+    wanted = variants_of(options)
     runner = _Runner(options, Report())
     module = runner.run_all(module, GRAPH)
     variants = _Variants(module, runner)
     artifact = pack(
         list(module.funcs.values()),
-        [variants.compile(target) for target in targets],
+        [variants.compile(variant) for variant in wanted],
         variants.weights.weights,
         source,
         f"edgerelax {VERSION}",
@@ -137,19 +137,19 @@ def compile_module(module: Module, source: Source, options: Options) -> tuple[Ar
     return artifact, runner.report
 
 
-def targets_of(options: Options) -> list[Target]:
+def variants_of(options: Options) -> list[Variant]:
     """What to make programs for, in the order in which loaders prefer them."""
     devices = {"webgpu": ("gpu", "cpu") if options.fallback else ("gpu",), "cpu": ("cpu",)}
     if options.target not in devices:
         raise InputError(f"unknown target {options.target!r}; known: {', '.join(devices)}")
-    offered = {n: t for n, t in TARGETS.items() if t.device in devices[options.target]}
+    offered = {n: v for n, v in VARIANTS.items() if v.target.device in devices[options.target]}
     unknown = [name for name in options.variants if name not in offered]
     if unknown:
         raise InputError(
             f"target {options.target} has no variant {', '.join(unknown)}",
             hint=f"its variants are {', '.join(offered)}",
         )
-    return [t for n, t in offered.items() if not options.variants or n in options.variants]
+    return [v for n, v in offered.items() if not options.variants or n in options.variants]
 
 
 class _Variants:
@@ -160,10 +160,33 @@ class _Variants:
         self.weights = WeightTable()
         self._fused: dict[tuple[Device, int], Module] = {}
         self._schedules: dict[tuple[int, Target], Schedule] = {}  # by identity of a fused loop
-        self._wasm: dict[tuple[int, ...], bytes] = {}  # by identity of scheduled kernels
+        self._made: dict[Target, _Made] = {}
+        self._texts: dict[tuple[int, ...], str] = {}  # by identity of scheduled kernels
 
-    def compile(self, target: Target) -> Compiled:
-        """The program for a target."""
+    def compile(self, variant: Variant) -> Compiled:
+        """The program of a variant."""
+        name, target, runner = variant.name, variant.target, self.runner
+        if target not in self._made:
+            self._made[target] = self._make(target)
+        made = self._made[target]
+        with runner.timed(f"{name}-codegen"):
+            texts = [(k, print_wgsl(k)) for k in made.lowered.gpu_kernels]
+        with runner.timed(f"{name}-wasm"):
+            wasm = self._build_wasm(made.lowered.cpu_kernels, variant.relaxed)
+        _note(runner.report, name, made)
+        return Compiled(
+            variant,
+            made.lowered.program,
+            texts,
+            made.lowered.cpu_kernels,
+            wasm,
+            made.lowered.weights_on_gpu,
+            made.lowered.weights_on_cpu,
+            made.plans,
+        )
+
+    def _make(self, target: Target) -> "_Made":
+        """What a target's variants have in common."""
         name, device, runner = target.name, target.device, self.runner
         module = self._fuse(device, target.storage_buffers)
         with runner.timed(f"{name}-schedule"):
@@ -181,20 +204,7 @@ class _Variants:
             lowered = lower(
                 module, schedules, self.weights, main=device, capture=runner.wants("capture")
             )
-            texts = [(k, print_wgsl(k)) for k in lowered.gpu_kernels]
-        with runner.timed(f"{name}-wasm"):
-            wasm = self._build_wasm(lowered.cpu_kernels)
-        _note(runner.report, name, module, schedules)
-        return Compiled(
-            target,
-            lowered.program,
-            texts,
-            lowered.cpu_kernels,
-            wasm,
-            lowered.weights_on_gpu,
-            lowered.weights_on_cpu,
-            list(plans.values()),
-        )
+        return _Made(module, schedules, list(plans.values()), lowered)
 
     def _fuse(self, device: Device, max_buffers: int) -> Module:
         """What depends on the target's device and limit alone, so that variants may share it."""
@@ -224,11 +234,24 @@ class _Variants:
                     out[call.func, call.device] = self._schedules[key]
         return out
 
-    def _build_wasm(self, kernels: Sequence[Kernel]) -> bytes | None:
+    def _build_wasm(self, kernels: Sequence[Kernel], relaxed: bool) -> bytes | None:
+        """Printing takes most of the time: once for all variants with these kernels."""
+        if not kernels:
+            return None
         key = tuple(id(k) for k in kernels)
-        if kernels and key not in self._wasm:
-            self._wasm[key] = build_wasm(kernels)
-        return self._wasm.get(key)
+        if key not in self._texts:
+            self._texts[key] = print_wat(kernels)
+        return assemble(self._texts[key], relaxed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A module as scheduled and lowered for a target."""
+
+    module: Module
+    schedules: Mapping[tuple[str, str], Schedule]
+    plans: Sequence[MemoryPlan]
+    lowered: Lowered
 
 
 def _check(
@@ -255,18 +278,16 @@ def _size(symbol: Symbol, above: int) -> int:
     return top if symbol.hi is None else min(least + above * step, symbol.hi // step * step)
 
 
-def _note(
-    report: Report, name: str, module: Module, schedules: Mapping[tuple[str, str], Schedule]
-) -> None:
-    report.strategies[name] = {func: s.strategies for (func, _), s in schedules.items()}
+def _note(report: Report, name: str, made: _Made) -> None:
+    report.strategies[name] = {func: s.strategies for (func, _), s in made.schedules.items()}
     calls = [
         b.value
-        for f in module.funcs.values()
+        for f in made.module.funcs.values()
         for b in all_bindings(f.body)
         if isinstance(b.value, CallTIR)
     ]
     report.launches[name] = sum(
-        len(schedules[c.func, c.device].versions[-1].kernels) for c in calls
+        len(made.schedules[c.func, c.device].versions[-1].kernels) for c in calls
     )
 
 

@@ -26,7 +26,7 @@ from edgerelax.ir.graph import Constant, GraphFunc, Value
 from edgerelax.ir.kernel import Kernel
 from edgerelax.ir.plan import MemoryPlan
 from edgerelax.ir.types import as_tensor, symbols_of
-from edgerelax.schedule.target import Target
+from edgerelax.schedule.target import Variant
 from edgerelax.sym import Expr, Symbol
 
 Piece = TypeVar("Piece", bound=Hashable)
@@ -37,9 +37,9 @@ DEFAULT_BUFFER_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """The program for a target: bytecode, kernels with the GPU's texts, and its memory plans."""
+    """The program of a variant: bytecode, kernels with the GPU's texts, and its memory plans."""
 
-    target: Target
+    variant: Variant
     program: bytes
     gpu_kernels: Sequence[tuple[Kernel, str]]
     cpu_kernels: Sequence[Kernel]
@@ -90,7 +90,7 @@ def _users(
     found: dict[Piece, Users] = {}
     for program in programs:
         for piece in dict.fromkeys(pieces(program)):
-            found[piece] = (*found.get(piece, ()), program.target.name)
+            found[piece] = (*found.get(piece, ()), program.variant.name)
     return found
 
 
@@ -109,9 +109,9 @@ def _programs(
     texts = _pack_texts(_users(programs, lambda p: (text for _, text in p.gpu_kernels)), files)
     return [
         ProgramInfo(
-            name=program.target.name,
-            device=program.target.device,
-            adapter=program.target.adapter,
+            name=program.variant.name,
+            device=program.variant.target.device,
+            adapter=program.variant.target.adapter,
             needs=_needs(program, weights),
             program=codes[program.program],
             gpu_kernels=[_kernel(kernel, *texts[text]) for kernel, text in program.gpu_kernels],
@@ -212,10 +212,10 @@ def _symbols(functions: Sequence[GraphFunc]) -> dict[str, SymbolInfo]:
 
 
 def _needs(program: Compiled, weights: Sequence[Weight]) -> Needs:
-    """The target's features, and limits from the largest weight, slab and kernel."""
-    target = program.target
+    """The variant's features, and limits from the largest weight, slab and kernel."""
+    target = program.variant.target
     kernels = [kernel for kernel, _ in program.gpu_kernels]
-    features = {*target.features, *(f for kernel in kernels for f in kernel.features)}
+    features = {*program.variant.features, *(f for kernel in kernels for f in kernel.features)}
     if not target.is_gpu:
         return Needs(features=sorted(features))
     slabs = [s.size.as_int() for p in program.plans for s in p.slabs if s.device == "gpu"]

@@ -24,7 +24,7 @@ def export(
     ] = None,
     fallback: Annotated[bool, typer.Option(help="Include the CPU program.")] = True,
     variant: Annotated[
-        str, typer.Option(help="Only these programs: of gpu, cpu, software; with commas.")
+        str, typer.Option(help="Only these programs: of gpu, cpu-relaxed, cpu, software.")
     ] = "",
     without: Annotated[list[str] | None, typer.Option(help="Leave out a pass, by name.")] = None,
     dump: Annotated[Path | None, typer.Option(help="Write the module after every pass.")] = None,

@@ -12,7 +12,7 @@ import wasmtime
 
 from edgerelax.codegen import wasm_memory
 from edgerelax.codegen.expand import expand, simplify
-from edgerelax.codegen.wasm_functions import Functions
+from edgerelax.codegen.wasm_functions import Functions, fused
 from edgerelax.codegen.wasm_loops import (
     Access,
     Pointer,
@@ -61,11 +61,11 @@ _ENV = (
 )
 
 
-def print_wat(kernels: Sequence[Kernel], relaxed: bool = False) -> str:
-    """The text of a module. With `relaxed`, products are fused with sums where lanes allow it."""
+def print_wat(kernels: Sequence[Kernel]) -> str:
+    """The text of a module."""
     for kernel in kernels:
         verify_kernel(kernel)
-    functions = [_Printer(expand(k), f"$k{n}", relaxed).text() for n, k in enumerate(kernels)]
+    functions = [_Printer(expand(k), f"$k{n}").text() for n, k in enumerate(kernels)]
     imports, prelude = prelude_for("\n".join(functions))
     names = "".join(f" $k{n}" for n in range(len(kernels)))
     elements = [f"(elem (global.get $base) func{names})"] if kernels else []
@@ -75,7 +75,12 @@ def print_wat(kernels: Sequence[Kernel], relaxed: bool = False) -> str:
 
 def build_wasm(kernels: Sequence[Kernel], relaxed: bool = False) -> bytes:
     """The module as bytes."""
-    return bytes(wasmtime.wat2wasm(print_wat(kernels, relaxed)))
+    return assemble(print_wat(kernels), relaxed)
+
+
+def assemble(text: str, relaxed: bool = False) -> bytes:
+    """A text as bytes. With `relaxed`, products are fused with sums where lanes allow it."""
+    return bytes(wasmtime.wat2wasm(fused(text) if relaxed else text))
 
 
 def _indent(text: str) -> str:
@@ -85,11 +90,11 @@ def _indent(text: str) -> str:
 class _Printer:
     """Writes one kernel."""
 
-    def __init__(self, kernel: Kernel, identifier: str, relaxed: bool) -> None:
+    def __init__(self, kernel: Kernel, identifier: str) -> None:
         self.kernel = replace(kernel, body=spread_loads(kernel.body))
         self.identifier = identifier
         self.frame = Frame()
-        self.functions = Functions(self.frame, relaxed)
+        self.functions = Functions(self.frame)
         self.lines: list[str] = []
         self.depth = 0
         self.labels = 0
@@ -299,7 +304,7 @@ class _Printer:
         raise TypeError(f"not a kernel expression: {expr!r}")
 
     def operation(self, op: KOp) -> str:
-        if self.functions.relaxed and op.fn == "add" and op.dtype == F32 and op.lanes == 4:
+        if op.fn == "add" and op.dtype == F32 and op.lanes == 4:
             for product, rest in (op.args, op.args[::-1]):
                 if isinstance(product, KOp) and product.fn == "mul":
                     args = [self.expr(a) for a in (*product.args, rest)]

@@ -30,18 +30,25 @@ _LIBRARY = frozenset(
 _LIBRARY_F64 = _LIBRARY | {"exp", "log", "tanh", "erf"}
 _PRELUDE_INT = frozenset(("div", "mod", "fmod", "pow"))
 
+# Marks, as comments, products that `fused` may join to their sums.
+_PRODUCT, _END = "(f32x4.add (f32x4.mul (;+;)", " (;+;))"
+
 _UNKNOWN = KVar(I32, 1, "")  # an operand that is no constant
 
 # Functions after which a narrow integer must be wrapped.
 _OVERFLOWS = frozenset(("add", "sub", "mul", "div", "pow", "neg", "abs", "shl", "bit_not"))
 
 
+def fused(text: str) -> str:
+    """A module's text with products fused with sums where lanes allow it: relaxed SIMD."""
+    return text.replace(_PRODUCT, "(f32x4.relaxed_madd").replace(_END, "")
+
+
 class Functions:
     """Writes operations into one frame."""
 
-    def __init__(self, frame: Frame, relaxed: bool) -> None:
+    def __init__(self, frame: Frame) -> None:
         self.frame = frame
-        self.relaxed = relaxed
 
     def apply(self, fn: str, operands: tuple[KExpr, ...], args: list[str]) -> str:
         """The code of a function on operands whose codes are `args`."""
@@ -103,11 +110,11 @@ class Functions:
         raise UnsupportedError(f"{fn} of f64 in a CPU kernel")
 
     def fma(self, args: list[str], dtype: DType, lanes: int) -> str:
-        """a * b + c; fused if the module may use relaxed SIMD."""
+        """a * b + c; on lanes marked for `fused`."""
         a, b, c = args
-        prefix = scalar_type(dtype) if lanes == 1 else shape(dtype)
-        if self.relaxed and lanes == 4:
-            return f"(f32x4.relaxed_madd {a} {b} {c})"
+        if lanes == 4:
+            return f"{_PRODUCT} {a} {b}{_END} {c})"
+        prefix = scalar_type(dtype)
         return f"({prefix}.add ({prefix}.mul {a} {b}) {c})"
 
     def _classify(self, fn: str, code: str, dtype: DType, lanes: int) -> str:

@@ -1,4 +1,4 @@
-"""The table of targets: what a schedule may assume of a device, and for whom an artifact has it."""
+"""The tables of targets, what a schedule may assume of a device, and of an artifact's variants."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,12 +9,11 @@ TargetClass = Literal["gpu", "software", "wasm"]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One device class. An artifact holds a program for each that it was made for, by this name.
+    """One device class.
 
     `software` is a GPU interface that a CPU plays (SwiftShader, lavapipe): barriers and workgroup
-    memory are very slow there. `features` (of WebGPU, or `relaxed-simd`) are what kernels may use
-    and a loader must find. The speeds feed the roofline by which strategies are compared, nothing
-    else.
+    memory are very slow there. The speeds feed the roofline by which strategies are compared,
+    nothing else.
     """
 
     name: str
@@ -27,7 +26,6 @@ class Target:
     flops_per_second: float
     launch_seconds: float
     parallel_threads: int
-    features: tuple[str, ...] = ()
 
     @property
     def is_gpu(self) -> bool:
@@ -48,4 +46,35 @@ WASM = Target("cpu", "cpu", "wasm", 64, 1, 0, 1e10, 4e10, 1e-6, 1)
 WEBGPU_SOFTWARE = Target("software", "gpu", "software", 8, 256, 16384, 5e9, 1e10, 2e-5, 64)
 
 TARGETS: dict[str, Target] = {t.name: t for t in (WEBGPU, WASM, WEBGPU_SOFTWARE)}
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A program of an artifact, made for a target.
+
+    `features` (of WebGPU, or `relaxed-simd`) are what the code of its kernels uses and a loader
+    must find. Variants of one target share all else: schedules, memory plan and bytecode.
+    """
+
+    name: str
+    target: Target
+    features: tuple[str, ...] = ()
+
+    @property
+    def relaxed(self) -> bool:
+        """Whether CPU kernels may fuse products with sums."""
+        return RELAXED_SIMD in self.features
+
+
+RELAXED_SIMD = "relaxed-simd"
+
+VARIANTS: dict[str, Variant] = {
+    v.name: v
+    for v in (
+        Variant("gpu", WEBGPU),
+        Variant("cpu-relaxed", WASM, (RELAXED_SIMD,)),
+        Variant("cpu", WASM),
+        Variant("software", WEBGPU_SOFTWARE),
+    )
+}
 """By name, in the order in which loaders prefer them: a CPU computes faster than it plays GPU."""

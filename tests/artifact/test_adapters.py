@@ -88,7 +88,7 @@ def test_limits_and_features_nobody_knows() -> None:
     with pytest.raises(UnsupportedError, match="software: there is no time-travel here"):
         api.open_session(travelling, "wgpu")
     with api.open_session(travelling) as session:
-        assert session.variant == "cpu"
+        assert session.variant == "cpu-relaxed"
 
 
 def test_programs_that_are_not_there() -> None:

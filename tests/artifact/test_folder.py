@@ -15,8 +15,9 @@ from tests.faults.models import F32, model, node
 
 BOTH = pytest.mark.parametrize("host", HOSTS)
 FILES = (
-    "manifest.json", "program-gpu.bin", "program-software.bin", "program-cpu.bin",
-    "kernels-gpu.wgsl", "kernels-software.wgsl", "kernels-cpu.wasm", "vm.wasm",
+    "manifest.json", "program-gpu.bin", "program-software.bin", "program-cpu-relaxed_cpu.bin",
+    "kernels-gpu.wgsl", "kernels-software.wgsl", "kernels-cpu-relaxed.wasm", "kernels-cpu.wasm",
+    "vm.wasm",
     "weights-00001-of-00003.safetensors",  # as both GPU variants have them
     "weights-00002-of-00003.safetensors",  # for all
     "weights-00003-of-00003.safetensors",  # packed for the CPU
@@ -50,7 +51,8 @@ def test_saved_over_another(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     api.compile(_tiny(), target="cpu").save(tmp_path)
     left = {p.name for p in tmp_path.iterdir()}
-    assert left == {"notes.txt", "manifest.json", "program-cpu.bin", "kernels-cpu.wasm", "vm.wasm"}
+    made = {"program-cpu-relaxed_cpu.bin", "kernels-cpu-relaxed_cpu.wasm", "vm.wasm"}
+    assert left == {"notes.txt", "manifest.json", *made}
     compiled().save(tmp_path)
     run_all(tmp_path)
 
@@ -93,7 +95,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "cut": _cut, "flip": _flip, "longer": _longer, "empty": _empty
 }  # fmt: skip
 USED_BY = {"program-software.bin": ("wgpu",), "kernels-software.wgsl": ("wgpu",),
-           "program-cpu.bin": ("cpu",), "kernels-cpu.wasm": ("cpu",),
+           "program-cpu-relaxed_cpu.bin": ("cpu",), "kernels-cpu-relaxed.wasm": ("cpu",),
            "weights-00001-of-00003.safetensors": ("wgpu",),
            "weights-00002-of-00003.safetensors": HOSTS,
            "weights-00003-of-00003.safetensors": ("cpu",)}  # fmt: skip
@@ -153,15 +155,17 @@ def test_no_artifact(tmp_path: Path) -> None:
 def test_files_outside_the_folder(target: str, tmp_path: Path) -> None:
     """A link in the folder to a file elsewhere, though its bytes are right."""
     folder = write(tmp_path / "artifact", contents())
-    outside = tmp_path / "program-cpu.bin"
-    outside.write_bytes(contents()["program-cpu.bin"])
-    (folder / "program-cpu.bin").unlink()
+    outside = tmp_path / "program-cpu-relaxed_cpu.bin"
+    outside.write_bytes(contents()["program-cpu-relaxed_cpu.bin"])
+    (folder / "program-cpu-relaxed_cpu.bin").unlink()
     if target == "link":
-        (folder / "program-cpu.bin").symlink_to(outside)
+        (folder / "program-cpu-relaxed_cpu.bin").symlink_to(outside)
         with pytest.raises(FormatError, match="leaves the artifact's folder"):
             api.load(folder, "cpu")
         return
-    manifest = contents()["manifest.json"].replace(b'"program-cpu.bin"', b'"../program-cpu.bin"')
+    manifest = contents()["manifest.json"].replace(
+        b'"program-cpu-relaxed_cpu.bin"', b'"../program-cpu-relaxed_cpu.bin"'
+    )
     (folder / "manifest.json").write_bytes(manifest)
     with pytest.raises(FormatError, match=r"manifest\.json"):
         api.load(folder, "cpu")
@@ -169,7 +173,7 @@ def test_files_outside_the_folder(target: str, tmp_path: Path) -> None:
 
 def test_hash_is_of_the_file_not_of_its_size(tmp_path: Path) -> None:
     """Every single byte counts: flipped one by one through the smallest file."""
-    name = "program-cpu.bin"
+    name = "program-cpu-relaxed_cpu.bin"
     good = contents()[name]
     artifact = Artifact.open(write(tmp_path, contents()))
     for at in range(0, len(good), max(1, len(good) // 50)):

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import wasmtime
 import wgpu
 
 import edgerelax.api as api
@@ -20,7 +21,7 @@ from edgerelax.ir.dtypes import F32
 from edgerelax.ir.graph import Constant, Module
 from edgerelax.ir.types import Tensor
 from edgerelax.ops import OPS
-from edgerelax.schedule.target import TARGETS
+from edgerelax.schedule.target import VARIANTS
 from edgerelax.sym import symbol
 from tests.artifact.folders import INPUTS, compiled, expected
 from tests.faults.models import perceptron
@@ -46,7 +47,7 @@ def pointwise() -> Module:
 def test_order_of_preference() -> None:
     """A CPU computes faster than it plays GPU."""
     names = [p.name for p in compiled().artifact.manifest.programs]
-    assert names == list(TARGETS) == ["gpu", "cpu", "software"]
+    assert names == list(VARIANTS) == ["gpu", "cpu-relaxed", "cpu", "software"]
 
 
 def test_each_runs_and_is_right() -> None:
@@ -80,7 +81,23 @@ def test_what_is_equal_is_stored_once() -> None:
     found = shared(pointwise())
     assert found["program-gpu_software.bin"] == {"gpu", "software"}
     assert found["kernels-gpu_software.wgsl"] == {"gpu", "software"}
-    assert found["kernels-cpu.wasm"] == {"cpu"}
+    assert found["kernels-cpu-relaxed_cpu.wasm"] == {"cpu-relaxed", "cpu"}
+
+
+def test_products_are_fused_with_sums_where_the_engine_takes_it() -> None:
+    """All but the code of the kernels is shared."""
+    artifact = api.compile(matrix_product(), target="cpu").artifact
+    relaxed, plain = artifact.manifest.programs
+    assert (relaxed.name, relaxed.needs.features) == ("cpu-relaxed", ["relaxed-simd"])
+    assert (plain.name, plain.needs.features) == ("cpu", [])
+    assert relaxed.program == plain.program and relaxed.memory == plain.memory
+    assert relaxed.cpu_kernels_file is not None and plain.cpu_kernels_file is not None
+    strict = wasmtime.Config()
+    strict.wasm_relaxed_simd = False
+    engine = wasmtime.Engine(strict)
+    wasmtime.Module.validate(engine, artifact.read(plain.cpu_kernels_file))
+    with pytest.raises(wasmtime.WasmtimeError, match="relaxed SIMD"):
+        wasmtime.Module.validate(engine, artifact.read(relaxed.cpu_kernels_file))
 
 
 def test_kernels_that_two_variants_share_stand_apart() -> None:
@@ -136,7 +153,8 @@ def test_variants_can_be_left_out() -> None:
 
     assert names(variants=("software", "gpu")) == ["gpu", "software"]
     assert names(fallback=False) == ["gpu", "software"]
-    assert names(target="cpu") == names(variants=("cpu",)) == ["cpu"]
+    assert names(target="cpu") == ["cpu-relaxed", "cpu"]
+    assert names(variants=("cpu",)) == ["cpu"]
     for options in ({"target": "cpu"}, {"fallback": False}):
         variant = "gpu" if "target" in options else "cpu"
         with pytest.raises(InputError, match=f"has no variant {variant}") as caught:
@@ -233,7 +251,7 @@ def test_names_and_devices() -> None:
     assert [p.name for p in candidates(manifest, None, "cpu")] == ["cpu"]
     with pytest.raises(InputError, match="no variant 'tpu'") as caught:
         compiled().session(variant="tpu")
-    assert "gpu, cpu, software" in caught.value.hint
+    assert "gpu, cpu-relaxed, cpu, software" in caught.value.hint
     with pytest.raises(InputError, match="variant 'cpu' is for the cpu, not the gpu"):
         compiled().session("wgpu", variant="cpu")
     with pytest.raises(FormatError, match="no program for cpu, only for gpu"):
@@ -276,4 +294,4 @@ def test_sessions_take_the_variant_of_the_adapter(
         assert session.variant == wanted
         np.testing.assert_allclose(session.run(INPUTS)["y"], expected(), rtol=1e-5, atol=1e-6)
     with compiled().session() as session:
-        assert session.variant == ("gpu" if wanted == "gpu" else "cpu")
+        assert session.variant == ("gpu" if wanted == "gpu" else "cpu-relaxed")

@@ -59,7 +59,7 @@ def rewrite(folder: Path, name: str, data: bytes) -> None:
 
 WEIGHTS = "weights-00002-of-00003.safetensors"  # what all variants read
 FILES = {
-    "wasm": ["vm.wasm", "kernels-cpu.wasm", "program-cpu.bin", WEIGHTS],
+    "wasm": ["vm.wasm", "kernels-cpu-relaxed.wasm", "program-cpu-relaxed_cpu.bin", WEIGHTS],
     "webgpu": ["vm.wasm", "kernels-software.wgsl", "program-software.bin", WEIGHTS],
 }
 EACH_FILE = [(backend, name) for backend, names in FILES.items() for name in names]
@@ -104,10 +104,10 @@ def test_changed_files(
     [
         ("wasm", "vm.wasm", b"no wasm", "format"),
         ("wasm", "vm.wasm", b"\0asm\1\0\0\0", "format"),
-        ("wasm", "kernels-cpu.wasm", b"no wasm", "format"),
-        ("wasm", "kernels-cpu.wasm", b"\0asm\1\0\0\0", "format"),
-        ("wasm", "program-cpu.bin", b"no program", "format"),
-        ("wasm", "program-cpu.bin", b"", "format"),
+        ("wasm", "kernels-cpu-relaxed.wasm", b"no wasm", "format"),
+        ("wasm", "kernels-cpu-relaxed.wasm", b"\0asm\1\0\0\0", "format"),
+        ("wasm", "program-cpu-relaxed_cpu.bin", b"no program", "format"),
+        ("wasm", "program-cpu-relaxed_cpu.bin", b"", "format"),
         ("webgpu", "program-software.bin", b"\0" * 400, "format"),
         ("webgpu", "kernels-software.wgsl", b"fn main() {" * 1000, "device"),
     ],
@@ -125,7 +125,7 @@ def test_programs_with_flipped_bytes_never_hang_or_crash(
     page: Browser, small: Small, tmp_path: Path, backend: str
 ) -> None:
     """The hash is made to fit, so that the decoder itself must cope."""
-    name = "program-cpu.bin" if backend == "wasm" else "program-software.bin"
+    name = "program-cpu-relaxed_cpu.bin" if backend == "wasm" else "program-software.bin"
     original = (small("dense") / name).read_bytes()
     rng = np.random.default_rng(0)
     folder = tmp_path / "model"

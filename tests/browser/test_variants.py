@@ -16,10 +16,11 @@ from tests.browser.runtime_page import check, runtime_page
 from tests.browser.small_models import SMALL
 
 X = {"x": np.linspace(-1, 1, 48, dtype=np.float32).reshape(3, 16)}
-DEVICES = {"gpu": "webgpu", "software": "webgpu", "cpu": "wasm"}
+DEVICES = {"gpu": "webgpu", "software": "webgpu", "cpu-relaxed": "wasm", "cpu": "wasm"}
 HARDWARE = """
 Object.defineProperty(GPUAdapter.prototype, 'info', { get: () => ({ vendor: 'nvidia' }) });
 """
+TRAVEL = {"features": ["time-travel"]}
 LOAD = "await edgerelax.load(argument.url, argument.options)"
 
 
@@ -45,10 +46,10 @@ def test_the_class_of_the_adapter_decides(
 ) -> None:
     url = published("dense")
     assert variant_of(page, url, backend="webgpu") == "software"
-    assert variant_of(page, url) == "cpu"
+    assert variant_of(page, url) == "cpu-relaxed"
     with runtime_page(browser, HARDWARE) as other:
         assert variant_of(other, url) == variant_of(other, url, backend="webgpu") == "gpu"
-        assert variant_of(other, url, backend="wasm") == "cpu"
+        assert variant_of(other, url, backend="wasm") == "cpu-relaxed"
 
 
 @pytest.mark.parametrize("variant", DEVICES)
@@ -86,7 +87,10 @@ def test_progress_counts_the_variants_bytes(
 
 def test_wrong_names(page: Browser, published: Publish) -> None:
     for options, message in (
-        ({"variant": "tpu"}, "no variant 'tpu', only gpu (gpu), cpu (cpu), software (gpu)"),
+        (
+            {"variant": "tpu"},
+            "no variant 'tpu', only gpu (gpu), cpu-relaxed (cpu), cpu (cpu), software (gpu)",
+        ),
         ({"variant": "cpu", "backend": "webgpu"}, "no variant 'cpu' that is a program for the gpu"),
     ):
         error = error_of(page, LOAD, {"url": published("dense"), "options": options})
@@ -105,13 +109,14 @@ def needing(folder: Path, needs: dict[str, dict[str, Any]]) -> None:
 @pytest.mark.parametrize(
     ("needs", "options", "wanted"),
     [
-        ({"cpu": {"features": ["relaxed-simd"]}}, {}, "cpu"),
-        ({"cpu": {"features": ["time-travel"]}}, {}, "software"),
-        ({"software": {"features": ["time-travel"]}}, {"backend": "webgpu"}, "gpu"),
+        ({"cpu-relaxed": {"features": ["relaxed-simd"]}}, {}, "cpu-relaxed"),
+        ({"cpu-relaxed": {"features": ["time-travel"]}}, {}, "cpu"),
+        ({"cpu-relaxed": TRAVEL, "cpu": TRAVEL}, {}, "software"),
+        ({"software": TRAVEL}, {"backend": "webgpu"}, "gpu"),
         ({"software": {"limits": {"maxBufferSize": 2**50}}}, {"backend": "webgpu"}, "gpu"),
         ({"software": {"features": ["relaxed-simd"]}}, {"backend": "webgpu"}, "software"),
     ],
-    ids=["relaxed", "unknown", "missing", "small", "both"],
+    ids=["relaxed", "plain", "unknown", "missing", "small", "both"],
 )
 def test_needs(
     page: Browser,
@@ -130,8 +135,7 @@ def test_needs(
 def test_nothing_fits(page: Browser, small: Callable[[str], Path], tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(small("dense"), folder)
-    none = {"features": ["time-travel"]}
-    needing(folder, {"software": none, "gpu": {"limits": {"maxBufferSize": 2**50}}})
+    needing(folder, {"software": TRAVEL, "gpu": {"limits": {"maxBufferSize": 2**50}}})
     url = page.publish(folder, tmp_path.name)
     error = error_of(page, LOAD, {"url": url, "options": {"backend": "webgpu"}})
     assert error["code"] == "limit"
