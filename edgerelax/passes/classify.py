@@ -4,11 +4,12 @@ Before: any LoopFunc. Gives a `Kind`, ordered so that `max` combines. What it do
 what fuses; that is fuse.py, from these kinds alone.
 """
 
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
 from edgerelax.ir.loop import LoopFunc, Stage, Template
 from edgerelax.ir.scalar import Buffer, Cast, Load, Op, Scalar
-from edgerelax.sym import Expr, as_expr
+from edgerelax.sym import Atom, Axis, Expr, as_expr
 
 
 class Kind(IntEnum):
@@ -149,13 +150,42 @@ def _has_window(stage: Stage) -> bool:
 
 
 def _is_row_chain(stages: list[Stage]) -> bool:
-    """Reductions over the same trailing axes followed by maps over the whole (softmax, norms)."""
-    last = stages[-1]
-    if last.combiner is not None or not any(s.combiner for s in stages):
+    """Reductions over the same axes of the same rows, and maps over these rows (softmax, norms).
+
+    Rows may lie anywhere among a map's axes. What a stage reads of another is at its own row.
+    """
+    first = next((s for s in stages if s.combiner), None)
+    if first is None or any(s.where is not None for s in stages):
         return False
-    dims = [a.extent for a in last.axes]
+    rows, columns = _wide(first.axes), _wide(first.reduce)
+    written: set[str] = set()
     for stage in stages:
-        extents = [a.extent for a in (*stage.axes, *stage.reduce) if a.extent.as_int() != 1]
-        if extents != [d for d in dims if d.as_int() != 1]:
+        own = _wide(stage.axes)
+        found = [load for load in stage.loads() if load.buffer.name in written]
+        if not stage.combiner and found and len(own) > len(rows):
+            own = _wide(a for a in own if any(a.expr in load.index for load in found))
+        elif not stage.combiner:
+            own = own[: len(rows)]
+        elif not _same_extents(_wide(stage.reduce), columns):
             return False
+        if not _same_extents(own, rows) or any(_wide_index(x) != own for x in found):
+            return False
+        rest = _wide(a for a in stage.axes if a not in own)
+        if not stage.combiner and rest and not _same_extents(rest, columns):
+            return False
+        written.add(stage.out.name)
     return True
+
+
+def _wide(axes: Iterable[Axis]) -> tuple[Axis, ...]:
+    return tuple(a for a in axes if a.extent.as_int() != 1)
+
+
+def _wide_index(load: Load) -> tuple[Atom | None, ...]:
+    """The axes that index a load, None for what is no axis; places of unit dims left out."""
+    dims = zip(load.index, load.buffer.dims, strict=True)
+    return tuple(at.atom for at, dim in dims if dim.as_int() != 1)
+
+
+def _same_extents(some: Sequence[Axis], others: Sequence[Axis]) -> bool:
+    return [a.extent for a in some] == [a.extent for a in others]

@@ -3,7 +3,8 @@
 Before: legalised graph functions. After: groups of two or more calls are private graph functions
 with attribute `primitive`, called in place of their last member; fuse_loops.py merges each into one
 loop function. Kinds come from classify.py. A group never binds more buffers than the target allows,
-never holds two anchors (contraction, window, row chain or reduction), and has one result.
+and has one result. It never holds two anchors (contraction, window, row chain or reduction), unless
+all are reductions of the same rows: softmax or a norm written out is one chain.
 
     conv ──► add ──► relu      conv's post-dominator is add, add's is relu; all edges are
     elementwise: ▲               one group {conv, add, relu}; `scale` joins as a broadcast producer
@@ -12,6 +13,7 @@ never holds two anchors (contraction, window, row chain or reduction), and has o
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from edgerelax.ir.graph import (
     Binding,
@@ -28,9 +30,19 @@ from edgerelax.ir.graph import (
 from edgerelax.ir.names import Names
 from edgerelax.ir.types import Tensor
 from edgerelax.passes.classify import Kind, classify, classify_operand
+from edgerelax.passes.fuse_loops import merge
 
-ANCHORS = frozenset((Kind.REDUCTION, Kind.ROW, Kind.OUT_FUSIBLE))
+ROWS = frozenset((Kind.REDUCTION, Kind.ROW))
+ANCHORS = ROWS | {Kind.OUT_FUSIBLE}
 MAX_GROUP = 256
+
+
+class Phase(Enum):
+    """What is fused when."""
+
+    EPILOGUES = 0
+    ROWS = 1
+    INJECTIVE = 2
 
 
 @dataclass(slots=True)
@@ -109,9 +121,9 @@ class _Fuser:
         return nodes
 
     def _partition(self, nodes: list[_Node]) -> list[int]:
-        """Union-find over the nodes, in two phases.
+        """Union-find over the nodes, in three phases.
 
-        Epilogues and broadcasts, then injective chains.
+        Epilogues and broadcasts, then rows that are reduced several times, then injective chains.
         """
         parent = list(range(len(nodes)))
 
@@ -121,18 +133,20 @@ class _Fuser:
                 k = parent[k]
             return k
 
-        for phase in (0, 1):
+        for phase in Phase:
             for k, node in enumerate(nodes):
                 sink = node.dominator
                 if sink is None or node.kind is Kind.OPAQUE or find(k) == find(sink):
                     continue
                 path = path_between(nodes, k, sink)
-                kind = max(nodes[m].kind for m in range(len(nodes)) if find(m) == find(k))
-                if not _may_fuse(nodes, k, kind, path, phase):
-                    continue
-                joined = {find(m) for m in (*path, sink)} | {find(k)}
+                joined = {find(m) for m in (k, *path, sink)}
                 members = [m for m in range(len(nodes)) if find(m) in joined]
-                if self._fits(nodes, members):
+                kind = max(nodes[m].kind for m in members if find(m) == find(k))
+                if phase is Phase.ROWS:
+                    fits = self._are_rows([nodes[m] for m in members])
+                else:
+                    fits = _may_fuse(nodes, k, kind, path, phase) and self._fits(nodes, members)
+                if fits:
                     root = find(sink)
                     for m in joined:
                         parent[m] = root
@@ -140,11 +154,20 @@ class _Fuser:
 
     def _fits(self, nodes: list[_Node], members: Sequence[int]) -> bool:
         anchors = sum(nodes[m].kind in ANCHORS for m in members)
-        if anchors > 1 or len(members) > MAX_GROUP:
+        return anchors <= 1 and self._within_limits([nodes[m] for m in members])
+
+    def _within_limits(self, group: Sequence[_Node]) -> bool:
+        return len(group) <= MAX_GROUP and len(_operands_of(group)) + 1 <= self.max_buffers
+
+    def _are_rows(self, group: list[_Node]) -> bool:
+        """Whether they would be one chain of reductions of the same rows and maps over them."""
+        kinds = {node.kind for node in group}
+        if not kinds & ROWS or not kinds <= {*ROWS, Kind.ELEMENTWISE, Kind.BROADCAST}:
             return False
-        inner = {nodes[m].var for m in members}
-        inputs = {a for m in members for a in nodes[m].call.args if a not in inner}
-        return len(inputs) + 1 <= self.max_buffers
+        if len({node.call.device for node in group}) > 1 or not self._within_limits(group):
+            return False
+        merged = merge(_group_func("rows", group), self.module.loops)
+        return classify(merged) in ROWS
 
     def _outline(self, block: Block, nodes: list[_Node], groups: list[int]) -> Block:
         members: dict[int, list[int]] = {}
@@ -161,34 +184,31 @@ class _Fuser:
         return Block(tuple(bindings), block.results)
 
     def _outline_group(self, group: list[_Node]) -> Binding:
-        """One private function; a value passed twice is one parameter (a buffer is bound once)."""
-        inner = {node.var for node in group}
-        params: dict[Value, Var] = {}
-        bindings = []
-        for node in group:
-            args: list[Value] = []
-            for arg in node.call.args:
-                if arg in inner:
-                    args.append(arg)
-                    continue
-                if arg not in params:
-                    params[arg] = Var(arg.name, arg.annotation)
-                args.append(params[arg])
-            bindings.append(Binding(node.var, replace(node.call, args=tuple(args))))
         name = self._name([node.call.func for node in group])
-        result = group[-1].var
-        self.outlined[name] = GraphFunc(
-            name,
-            tuple(params.values()),
-            Block(tuple(bindings), (result,)),
-            (result.name,),
-            {"primitive": True},
-        )
-        return Binding(result, CallGraph(name, tuple(params)))
+        self.outlined[name] = _group_func(name, group)
+        return Binding(group[-1].var, CallGraph(name, tuple(_operands_of(group))))
 
     def _name(self, parts: Sequence[str]) -> str:
         more = [f"{len(parts) - 3}_more"] if len(parts) > 4 else []
         return self.names.pick("_".join((*parts[: 3 if more else 4], *more))[:60])
+
+
+def _operands_of(group: Sequence[_Node]) -> dict[Value, None]:
+    """What a group reads of others, in order of first use, each once."""
+    inner = {node.var for node in group}
+    return dict.fromkeys(a for node in group for a in node.call.args if a not in inner)
+
+
+def _group_func(name: str, group: Sequence[_Node]) -> GraphFunc:
+    """A private function; a value passed twice is one parameter (a buffer is bound once)."""
+    params: dict[Value, Value] = {a: Var(a.name, a.annotation) for a in _operands_of(group)}
+    bindings = tuple(
+        Binding(node.var, replace(node.call, args=tuple(params.get(a, a) for a in node.call.args)))
+        for node in group
+    )
+    result = group[-1].var
+    own = tuple(p for p in params.values() if isinstance(p, Var))
+    return GraphFunc(name, own, Block(bindings, (result,)), (result.name,), {"primitive": True})
 
 
 def post_dominate(nodes: list[_Node]) -> None:
@@ -232,25 +252,25 @@ def path_between(nodes: list[_Node], source: int, sink: int) -> list[int]:
     return sorted(found)
 
 
-def _may_fuse(nodes: list[_Node], k: int, kind: Kind, path: list[int], phase: int) -> bool:
+def _may_fuse(nodes: list[_Node], k: int, kind: Kind, path: list[int], phase: Phase) -> bool:
     """The table of relax.md (5); `kind` is the strongest kind in node k's group so far."""
     node = nodes[k]
     assert node.dominator is not None
     target = nodes[node.dominator].kind
-    if phase == 0 and kind in ANCHORS:
+    if phase is Phase.EPILOGUES and kind in ANCHORS:
         return (
             node.edge is Kind.ELEMENTWISE
             and target <= Kind.BROADCAST
             and all(nodes[m].kind <= Kind.BROADCAST for m in path)
         )
-    if phase == 0 and kind <= Kind.BROADCAST:
+    if phase is Phase.EPILOGUES and kind <= Kind.BROADCAST:
         return (
             (node.edge <= Kind.INJECTIVE or node.edge in (Kind.REDUCTION, Kind.ROW))
-            and target is not Kind.OPAQUE
+            and target not in (Kind.INJECTIVE, Kind.OPAQUE)
             and all(nodes[m].kind <= Kind.INJECTIVE for m in path)
         )
     return (
-        phase == 1
+        phase is Phase.INJECTIVE
         and kind <= Kind.INJECTIVE
         and target <= Kind.INJECTIVE
         and all(nodes[m].kind <= Kind.INJECTIVE for m in path)

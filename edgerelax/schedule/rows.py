@@ -5,7 +5,7 @@ the same rows. The results of reductions stay in registers (`Held`); rows that a
 later stages are computed again where they are read, by substitution.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edgerelax.ir.loop import Stage, Template
@@ -78,7 +78,7 @@ def row_program(stages: Sequence[Stage | Template], kept: frozenset[str]) -> Row
     held: dict[str, Buffer] = {}
     steps: list[Step] = []
     for stage in inlined:
-        aligned = _over_rows(stage, rows)
+        aligned = _over_rows(stage, rows, held)
         if isinstance(aligned, Reject):
             return aligned
         settled = _hold_rows(aligned, rows, held)
@@ -117,17 +117,32 @@ def _inline_rows(stages: list[Stage], kept: frozenset[str]) -> list[Stage]:
     return out
 
 
-def _over_rows(stage: Stage, rows: tuple[Axis, ...]) -> Stage | Reject:
-    """The stage with its leading axes named as the rows and axes of extent 1 gone."""
+def _over_rows(stage: Stage, rows: tuple[Axis, ...], held: Mapping[str, Buffer]) -> Stage | Reject:
+    """The stage with its own axes named as the rows, in front, and axes of extent 1 gone."""
     axes = _wide_axes(stage.axes)
     if len(axes) < len(rows) or (stage.combiner is not None and len(axes) > len(rows)):
         return Reject("its stages run over different rows")
     swaps: dict[Atom, ExprLike] = {a: 0 for a in stage.axes if a not in axes}
-    for axis, row in zip(axes, rows, strict=False):
+    own = _own_rows(stage, axes, len(rows), held)
+    for axis, row in zip(own, rows, strict=False):
         if prove_eq(axis.extent, row.extent) is not True:
             return Reject("its stages run over different rows")
         swaps[axis] = row
-    return replace(substitute_stage(stage, swaps), axes=(*rows, *axes[len(rows) :]))
+    columns = tuple(a for a in axes if a not in own)
+    return replace(substitute_stage(stage, swaps), axes=(*rows, *columns))
+
+
+def _own_rows(
+    stage: Stage, axes: tuple[Axis, ...], count: int, held: Mapping[str, Buffer]
+) -> tuple[Axis, ...]:
+    """Which axes are the rows: those that index earlier results, else the leading ones."""
+    for load in stage.loads():
+        if load.buffer.name in held:
+            index = {e.atom for e in load.index}
+            found = tuple(a for a in axes if a in index)
+            if len(found) == count:
+                return found
+    return axes[:count]
 
 
 def _stores_rows(stage: Stage, rows: tuple[Axis, ...]) -> bool:
