@@ -1,8 +1,9 @@
 """The real models: where they are, inputs at several sizes, and what onnxruntime makes of them."""
 
-import functools
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,7 @@ class RealModel:
         return path
 
 
-@functools.cache
+@cache
 def compiled(name: str) -> api.Executable:
     """The model for WebGPU with the CPU fallback, all its dims symbolic.
 
@@ -46,7 +47,7 @@ def compiled(name: str) -> api.Executable:
     return api.compile(REAL[name].path, verify=True)
 
 
-@functools.cache
+@cache
 def reference(name: str) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
@@ -136,16 +137,71 @@ def frames() -> Iterator[Inputs]:
         }
 
 
-def windows() -> Iterator[Inputs]:
-    """Both sample rates: the branches that the model takes at run time."""
+def windows(*cases: tuple[int, int], names_rate: bool = True) -> Iterator[Inputs]:
+    """Windows of speech with the state, for each pair of batch and sample rate."""
     rng = np.random.default_rng(0)
-    for batch, rate in ((1, 16000), (1, 8000), (3, 16000), (2, 8000)):
+    for batch, rate in cases:
         samples = 576 if rate == 16000 else 288
-        yield {
+        inputs = {
             "input": (rng.standard_normal((batch, samples)) * 0.1).astype(np.float32),
             "state": (rng.standard_normal((2, batch, 128)) * 0.1).astype(np.float32),
-            "sr": np.array(rate, np.int64),
         }
+        yield inputs | ({"sr": np.array(rate, np.int64)} if names_rate else {})
+
+
+BOTH_RATES = ((1, 16000), (1, 8000), (3, 16000), (2, 8000))
+ONE_RATE = ((1, 16000), (3, 16000), (2, 16000), (5, 16000))
+
+
+def typed_sentences() -> Iterator[Inputs]:
+    for inputs in sentences():
+        yield inputs | {"token_type_ids": np.zeros_like(inputs["input_ids"])}
+
+
+def spectra(bins: int) -> Iterator[Inputs]:
+    """Logarithms of the power of noisy tones, frame by frame."""
+    rng = np.random.default_rng(0)
+    for batch, time in ((1, 1), (1, 45), (2, 7), (3, 13)):
+        noise = rng.standard_normal((batch, time, 2 * bins - 2)) * 0.01
+        tone = np.sin(np.arange(2 * bins - 2) * rng.uniform(0.05, 1.0, (batch, time, 1)))
+        power = np.abs(np.fft.rfft(noise + tone * 0.1)) ** 2
+        yield {"input": np.log10(np.maximum(power, 1e-12)).astype(np.float32)}
+
+
+def head_and_tail(content: bytes) -> np.ndarray:
+    """The 1,024 bytes at either end, as the file type model takes them: 256 where there is none."""
+    head, tail = content.lstrip()[:1024], content.rstrip()[-1024:]
+    codes = np.full(2048, 256, np.int32)
+    codes[: len(head)] = list(head)
+    codes[2048 - len(tail) :] = list(tail)
+    return codes
+
+
+def files() -> Iterator[Inputs]:
+    names = ("scripts/fetch-models", "README.md", "package.json", "scripts/setup", "pyproject.toml")
+    codes = [head_and_tail((ROOT / name).read_bytes()) for name in names]
+    for count in (1, 3, 2, 5):
+        yield {"bytes": np.stack(codes[:count])}
+
+
+def file_types() -> list[str]:
+    """What the results of the file type model stand for."""
+    config = json.loads((MODELS / "magika" / "config.json").read_text())
+    return list(config["target_labels_space"])
+
+
+def chords() -> Iterator[Inputs]:
+    """Two seconds of decaying tones at 22,050 Hz, with noise.
+
+    Without it, bands hold nothing but rounding errors, and the model takes their logarithm.
+    """
+    rng = np.random.default_rng(0)
+    time = np.arange(43844) / 22050
+    for batch in (1, 3, 2, 5):
+        tones = rng.uniform(110, 880, (batch, 3, 1))
+        chord = (np.sin(2 * np.pi * tones * time) * np.exp(-2 * time)).sum(axis=1) * 0.2
+        chord += rng.standard_normal(chord.shape) * 0.01
+        yield {"serving_default_input_2:0": chord[..., None].astype(np.float32)}
 
 
 REAL = {
@@ -156,7 +212,26 @@ REAL = {
         RealModel("ppocr-cls", "ppocr/cls.onnx", angles),
         RealModel("ppocr-rec", "ppocr/rec.onnx", lines),
         RealModel("silero", "silero/silero_vad_16k_sequence.onnx", frames),
-        RealModel("silero-if", "silero/silero_vad.onnx", windows),
+        RealModel("silero-if", "silero/silero_vad.onnx", partial(windows, *BOTH_RATES)),
+        RealModel(
+            "silero-ifless", "silero/silero_vad_op18_ifless.onnx", partial(windows, *BOTH_RATES)
+        ),
+        RealModel("silero-op15", "silero/silero_vad_16k_op15.onnx", partial(windows, *ONE_RATE)),
+        RealModel(
+            "silero-half",
+            "silero/silero_vad_half.onnx",
+            partial(windows, *ONE_RATE, names_rate=False),
+        ),
+        RealModel(  # all its dims are fixed
+            "silero-openvino",
+            "silero/silero_vad_openvino_16k.onnx",
+            partial(windows, ONE_RATE[0], names_rate=False),
+        ),
+        RealModel("minilm-int8", "minilm-int8/model.onnx", typed_sentences),
+        RealModel("nsnet2", "nsnet2/nsnet2.onnx", partial(spectra, 161)),
+        RealModel("nsnet2-48k", "nsnet2/nsnet2-48k.onnx", partial(spectra, 513)),
+        RealModel("magika", "magika/model.onnx", files),
+        RealModel("basic-pitch", "basic-pitch/model.onnx", chords),
     )
 }
 TOLERANCE = 1e-3  # of the output's scale
