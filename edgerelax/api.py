@@ -54,6 +54,7 @@ def compile(
     without: tuple[str, ...] = (),
     dump: str | Path | None = None,
     verify: bool = False,
+    fp16: bool = False,
 ) -> Executable:
     """Compile a model once for all sizes that its symbolic dimensions allow.
 
@@ -68,10 +69,11 @@ def compile(
         without: passes to leave out, by name.
         dump: a folder that gets the module after every pass.
         verify: check the module's invariants after every pass.
+        fp16: store weights and activations as f16 where that is safe; sums stay f32.
     """
     module = model if isinstance(model, Module) else load_onnx(model, dims=dims)
     folder = None if dump is None else Path(dump)
-    options = Options(target, fallback, tuple(variants), frozenset(without), folder, verify)
+    options = Options(target, fallback, tuple(variants), frozenset(without), folder, verify, fp16)
     return Executable(*compile_module(module, _source(model), options))
 
 

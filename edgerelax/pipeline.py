@@ -40,6 +40,7 @@ from edgerelax.passes.fuse_loops import fuse_loops
 from edgerelax.passes.guard import guard
 from edgerelax.passes.inline import inline
 from edgerelax.passes.legalize import legalize
+from edgerelax.passes.mixed_precision import mixed_precision
 from edgerelax.passes.place import Device, place
 from edgerelax.passes.plan_memory import plan_memory
 from edgerelax.passes.sink_factors import sink_factors
@@ -92,7 +93,7 @@ class Options:
 
     `target` is `webgpu` or `cpu`; `fallback` adds the programs of the CPU to those of a GPU.
     `variants` are the names in VARIANTS to make a program for; none: all that target and fallback
-    call for.
+    call for. `fp16` stores weights and activations as f16 where that is safe.
     """
 
     target: str = "webgpu"
@@ -101,6 +102,7 @@ class Options:
     without: frozenset[str] = frozenset()
     dump: Path | None = None
     verify: bool = False
+    fp16: bool = False
 
 
 @dataclass(slots=True)
@@ -125,7 +127,7 @@ def compile_module(module: Module, source: Source, options: Options) -> tuple[Ar
         )
     wanted = variants_of(options)
     runner = _Runner(options, Report())
-    module = runner.run_all(module, GRAPH)
+    module = runner.run_all(module, graph_passes(options))
     variants = _Variants(module, runner)
     artifact = pack(
         list(module.funcs.values()),
@@ -135,6 +137,14 @@ def compile_module(module: Module, source: Source, options: Options) -> tuple[Ar
         f"edgerelax {VERSION}",
     )
     return artifact, runner.report
+
+
+def graph_passes(options: Options) -> tuple[Pass, ...]:
+    """GRAPH, with what an option adds."""
+    if not options.fp16:
+        return GRAPH
+    at = GRAPH.index(guard)  # attention is one operator by then; casts need no check
+    return (*GRAPH[:at], mixed_precision, *GRAPH[at:])
 
 
 def variants_of(options: Options) -> list[Variant]:

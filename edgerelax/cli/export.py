@@ -27,6 +27,9 @@ def export(
         str, typer.Option(help="Only these programs: of gpu, cpu-relaxed, cpu, software.")
     ] = "",
     without: Annotated[list[str] | None, typer.Option(help="Leave out a pass, by name.")] = None,
+    fp16: Annotated[
+        bool, typer.Option("--fp16", help="Store weights and activations as f16 where it is safe.")
+    ] = False,
     dump: Annotated[Path | None, typer.Option(help="Write the module after every pass.")] = None,
     verify_ir: Annotated[bool, typer.Option("--verify", help="Check after every pass.")] = False,
     timings: Annotated[bool, typer.Option(help="Print where time goes.")] = False,
@@ -47,6 +50,7 @@ def export(
             without=tuple(without or ()),
             dump=dump,
             verify=verify_ir,
+            fp16=fp16,
         )
         compiled.save(output)
     if as_json:

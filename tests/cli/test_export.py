@@ -2,10 +2,14 @@
 
 import json
 
+import numpy as np
+import onnx
 import pytest
 
+from edgerelax.artifact.manifest import Manifest
 from edgerelax.artifact.store import Artifact
 from tests.cli.command import Command
+from tests.faults.models import F32, model, node
 
 
 def test_report_for_programs(cli: Command) -> None:
@@ -13,6 +17,24 @@ def test_report_for_programs(cli: Command) -> None:
     assert done.code == 0
     report = json.loads(done.out)
     assert report["files"].keys() == Artifact.open("new").manifest.files.keys()
+
+
+def test_half_precision(cli: Command) -> None:
+    """Half the weights; inputs and results keep their types."""
+    weight = np.linspace(-1, 1, 16 * 8, dtype=np.float32).reshape(16, 8)
+    product = node("MatMul", ["x", "w"], ["y"])
+    proto = model([product], [("x", F32, ["n", 16])], [("y", F32, None)], {"w": weight})
+    onnx.save(proto, cli.folder / "product.onnx")
+    full, half = (export_product(cli, *options) for options in ((), ("--fp16",)))
+    assert full.functions == half.functions
+    assert ({w.dtype for w in full.weights}, {w.dtype for w in half.weights}) == ({"f32"}, {"f16"})
+    assert cli("verify", "product.onnx", "new", "--tolerance", "2e-3").code == 0
+    assert cli("verify", "product.onnx", "new", "--tolerance", "1e-6").code == 1
+
+
+def export_product(cli: Command, *options: str) -> Manifest:
+    assert cli("export", "product.onnx", "-o", "new", *options).code == 0
+    return Artifact.open("new").manifest
 
 
 @pytest.mark.parametrize(
