@@ -12,7 +12,7 @@ from edgerelax.schedule.target import Target
 from edgerelax.sym import Expr, Symbol
 
 _TYPICAL = 256
-_SLOW = frozenset(("exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "sqrt", "div"))
+SLOW = frozenset(("exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "sqrt", "div"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def work(stage: Stage) -> Work:
     ops = 1.0
     for node in walk(stage.body):
         if isinstance(node, Op):
-            ops += 8.0 if node.fn in _SLOW else 1.0
+            ops += 8.0 if node.fn in SLOW else 1.0
     moved = 0.0
     for buffer in stage.reads():
         size = 1.0

@@ -2,7 +2,8 @@
 
 group: 64 threads share a row and combine their parts through workgroup memory, in two rounds of
 eight; thread: a thread per row, no barriers; rows: a CPU iteration per row. Where the innermost
-axis is contiguous the row is read in vectors of four.
+axis is contiguous the row is read in vectors of four. What later steps need again of an element is
+kept (row_cache.py).
 """
 
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 from edgerelax.ir.kernel import LOCAL, WORKGROUP, KExpr, KLoad, KStore, i32, kop
 from edgerelax.ir.loop import Stage
+from edgerelax.ir.scalar import Buffer, Load, Scalar, walk
 from edgerelax.schedule.cost import Work, roofline, typical, work
 from edgerelax.schedule.index import flat_index, is_one, stride_of
 from edgerelax.schedule.points import (
@@ -27,17 +29,19 @@ from edgerelax.schedule.reduce import (
     fold_lanes,
     splat,
 )
+from edgerelax.schedule.row_cache import Keeping, keep
 from edgerelax.schedule.rows import RowProgram, Step, row_count, row_length, row_program
 from edgerelax.schedule.scalars import Held, Scalars, has_vectors
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.pointwise import is_sub_word
 from edgerelax.schedule.target import Target
-from edgerelax.schedule.writer import Writer
-from edgerelax.sym import as_expr, ceildiv, divisible, prove_lt
+from edgerelax.schedule.writer import Cell, Writer
+from edgerelax.sym import Expr, as_expr, ceildiv, divisible, prove_lt
 
 GROUP = 64
 _SCATTERED = 4.0  # times the bytes where threads of a group do not read neighbours
 _LONG = 16  # elements of an innermost row that vectors are good for
+_SHARE = 2  # of workgroup memory that a row may take, in parts: groups run side by side
 _ROUND = 8  # parts that one thread merges in each of the two rounds
 
 
@@ -73,7 +77,7 @@ def cost(found: RowMatch, config: str, target: Target) -> float:
     rows = typical(row_count(found.program))
     total = Work(rows, 1.0, 0.0, 0.0)
     reuse = 4.0
-    for step in found.program.steps:
+    for step in _kept(found, config, target).program.steps:
         one = work(step.stage)
         scattered = config == "group" and not _is_contiguous(step)
         moved = one.bytes * (_SCATTERED if scattered else 1.0)
@@ -89,8 +93,8 @@ def cost(found: RowMatch, config: str, target: Target) -> float:
 def emit(found: RowMatch, config: str, target: Target) -> Emitted:
     """One kernel."""
     w = Writer(target, found.unit.weights)
-    program, rows = found.program, row_count(found.program)
-    comment = f"rows, {config}: {len(program.steps)} steps"
+    program, rows = _kept(found, config, target), row_count(found.program)
+    comment = f"rows, {config}: {len(found.program.steps)} steps{program.describe()}"
     name = found.unit.name
     match config:
         case "group":
@@ -105,6 +109,15 @@ def emit(found: RowMatch, config: str, target: Target) -> Emitted:
             _Rows(w, program, shared=False).write(WORKGROUP)
             kernel = w.kernel(name, rows, 1, comment)
     return Emitted((kernel,))
+
+
+def _kept(found: RowMatch, config: str, target: Target) -> Keeping:
+    """The program with what it keeps of a row."""
+    shared = config == "group"
+    room = target.workgroup_bytes // 4 // _SHARE if shared else 0
+    in_vectors = _vector if target.is_gpu else _is_contiguous
+    kept = keep(found.program, in_vectors, shared=shared, room=room)
+    return kept or Keeping(found.program, None, (None,) * len(found.program.steps), None)
 
 
 def _is_contiguous(step: Step) -> bool:
@@ -144,25 +157,29 @@ def _vector(step: Step) -> bool:
 class _Rows:
     """Writes all steps for one row, by one invocation or by a group that shares it."""
 
-    def __init__(self, w: Writer, program: RowProgram, *, shared: bool) -> None:
-        self.w, self.program, self.shared = w, program, shared
+    def __init__(self, w: Writer, keeping: Keeping, *, shared: bool) -> None:
+        self.w, self.keeping, self.shared = w, keeping, shared
         self.s = Scalars(w)
+        self.array: str | None = None  # where elements are kept, and the one at hand
+        self.place: KExpr = i32(0)
+        self.lanes = 1
 
     def write(self, row: KExpr) -> None:
-        extents = [a.extent for a in self.program.rows]
-        for axis, value in zip(self.program.rows, decompose(self.w, row, extents), strict=True):
+        program = self.keeping.program
+        extents = [a.extent for a in program.rows]
+        for axis, value in zip(program.rows, decompose(self.w, row, extents), strict=True):
             self.w.bind(axis, value)
-        for step in self.program.steps:
+        for step, leaves in zip(program.steps, self.keeping.leaves, strict=True):
             if step.stage.combiner is not None:
-                self._reduce(step)
+                self._reduce(step, leaves)
             elif step.columns:
-                self._map(step)
+                self._map(step, leaves)
             else:
                 self._by_first(step, self.s.value(step.stage.body))
 
     # reductions
 
-    def _reduce(self, step: Step) -> None:
+    def _reduce(self, step: Step, leaves: Scalar | None) -> None:
         w, s, stage = self.w, self.s, step.stage
         assert stage.combiner is not None
         alone = self.shared and stage.init is not None  # only one part starts from `init`
@@ -170,7 +187,7 @@ class _Rows:
         state = begin(w, stage.combiner, stage.body.dtype, init=init)
 
         def take(part: Reduction) -> None:
-            take_step(w, s, stage, part)
+            self._keep(leaves, lambda: take_step(w, s, stage, part))
 
         if self._runs_in_vectors(step):
             four = begin(w, stage.combiner, stage.body.dtype, lanes=4)
@@ -219,11 +236,14 @@ class _Rows:
 
     # maps and stores
 
-    def _map(self, step: Step) -> None:
+    def _map(self, step: Step, leaves: Scalar | None) -> None:
         stage = step.stage
 
-        def write(*, vector: bool) -> None:
+        def store(*, vector: bool) -> None:
             self._guarded(stage, lambda: self._store(stage, vector=vector))
+
+        def write(*, vector: bool) -> None:
+            self._keep(leaves, lambda: store(vector=vector))
 
         if self._runs_in_vectors(step):
             self._columns(step, lambda: write(vector=True), lambda: write(vector=False))
@@ -231,13 +251,35 @@ class _Rows:
             self._columns(step, None, lambda: write(vector=False))
 
     def _store(self, stage: Stage, *, vector: bool) -> None:
-        w, s, flat = self.w, self.s, store_flat(stage)
-        value = convert(s.value(stage.body), stage.out.dtype)
+        value = convert(self.s.value(stage.body), stage.out.dtype)
+        self._put_at(stage.out, store_flat(stage), value, vector=vector)
+
+    def _put_at(self, buffer: Buffer, flat: Expr, value: KExpr, *, vector: bool) -> None:
+        w, index = self.w, self.s.index
         if vector:
-            first = s.index.value(s.index.in_lane(flat, 0))
-            w.store(stage.out, first, splat(value, 4), aligned=s.index.is_aligned(flat))
+            first = index.value(index.in_lane(flat, 0))
+            w.store(buffer, first, splat(value, 4), aligned=index.is_aligned(flat))
         else:
-            w.store(stage.out, s.index.value(flat), value)
+            w.store(buffer, index.value(flat), value)
+
+    def _keep(self, leaves: Scalar | None, work: Callable[[], None]) -> None:
+        """Do the work of an element or of four, then keep of it what later steps read.
+
+        Computed first, so that the work finds it; stored last, so that it reads what was before.
+        """
+        w, s, leaf = self.w, self.s, self.keeping.leaf
+        if leaves is None:
+            work()
+            return
+        value = w.let("kept", s.value(leaves))
+        w.blocks[-1].memo[leaves] = Cell(value, w.depth)
+        work()
+        if isinstance(leaf, Load):
+            flat = flat_index(leaf.buffer, leaf.index)
+            self._put_at(leaf.buffer, flat, value, vector=bool(s.index.lane_axes(flat)))
+        else:
+            assert self.array is not None
+            w.emit(KStore(self.array, self.place, splat(value, self.lanes)))
 
     def _by_first(self, step: Step, value: KExpr) -> None:
         """Store a value that all invocations of the row have."""
@@ -293,6 +335,7 @@ class _Rows:
         for extent in extents:
             total = total * extent
         with w.loop("c", LOCAL, w.params.scalar(total), step=GROUP) as number:
+            self._at(step, number, 1 if four is None else 4)
             *outer, last = decompose(w, number, extents)
             for axis, value in zip(step.inner, outer, strict=False):
                 w.bind(axis, value)
@@ -302,6 +345,17 @@ class _Rows:
             else:
                 w.bind(step.inner[-1], last)
                 one()
+
+    def _at(self, step: Step, number: KExpr, lanes: int) -> None:
+        """The element (or vector) of a row that is at hand, and what is kept of it."""
+        w, leaf, size = self.w, self.keeping.leaf, self.keeping.size
+        if size is None or not isinstance(leaf, Held):
+            return
+        self.place, self.lanes = number, lanes
+        if self.array is None:
+            self.array = w.array("row", leaf.dtype, -(-size // lanes), shared=True, lanes=lanes)
+        if leaf in walk(step.stage.body):
+            self.s.hold(leaf, w.let("kept", KLoad(leaf.dtype, lanes, self.array, number)))
 
     def _columns_serial(
         self, step: Step, four: Callable[[], None] | None, one: Callable[[], None]
