@@ -15,6 +15,7 @@ from edgerelax.schedule.points import coalesce, map_scalars
 from edgerelax.schedule.strategies.base import Reject
 from edgerelax.schedule.strategies.map import writes_whole_words
 from edgerelax.schedule.strategies.pointwise import Points, is_sub_word
+from edgerelax.schedule.strategies.templates.attention import stores_vectors
 from edgerelax.sym import as_expr
 
 
@@ -28,8 +29,10 @@ def widen_subword_outputs(func: LoopFunc) -> LoopFunc:
 
 def _owns_words(func: LoopFunc, buffer: Buffer) -> bool:
     writers = [s for s in func.stages if any(b.name == buffer.name for b in outputs_of(s))]
-    if len(writers) > 1 or isinstance(writers[0], Template):
+    if len(writers) > 1:
         return False
+    if isinstance(writers[0], Template):
+        return writers[0].kind == "attention" and stores_vectors(writers[0])
     if writers[0].combiner is not None:
         found = contraction(writers[0])
         return not isinstance(found, Reject) and found.stores_vectors

@@ -1,13 +1,19 @@
 """Attention without stored scores, on the kernel interpreter for every target."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from edgerelax.ir.dtypes import BF16, BOOL, F16, F32, DType
 from edgerelax.ir.loop import LoopFunc, Template
+from edgerelax.ir.loop_interp import run_loop
 from edgerelax.ir.scalar import Buffer
+from edgerelax.schedule.select import schedule
+from edgerelax.schedule.target import TARGETS, Target
 from edgerelax.sym import Expr, as_expr, symbol
-from tests.schedule.oracle import check, inputs_for
+from tests.kernel_runners import run_wasm, run_wgpu
+from tests.schedule.oracle import assert_close, check, inputs_for, run_version
 
 S, T = symbol("s"), symbol("t")
 HEADS = 2
@@ -79,6 +85,12 @@ def test_short_floats(dtype: DType, tolerance: float, width: int, depth: int) ->
     check(func, {"s": 9, "t": 21}, tolerance=tolerance)
 
 
+@pytest.mark.parametrize("depth,kernels", [(8, 1), (6, 2)])
+def test_whole_words_of_short_floats_are_stored_at_once(depth: int, kernels: int) -> None:
+    (version,) = schedule(attention(8, depth, dtype=F16), TARGETS["gpu"]).versions
+    assert len(version.kernels) == kernels
+
+
 @pytest.mark.parametrize("queries,keys", [(0, 3), (3, 0), (0, 0)])
 def test_no_queries_and_no_keys(queries: int, keys: int) -> None:
     check(attention(4, 4), {"s": queries, "t": keys})
@@ -129,3 +141,35 @@ def test_views_of_one_buffer() -> None:
     }
     stage = Template("attention", (packed,) * 3, (out,), params)
     check(LoopFunc("attention", (packed,), (out,), (stage,)), {"s": 19})
+
+
+def on_hosts() -> dict[str, tuple[LoopFunc, dict[str, int]]]:
+    """What hosts could do otherwise than the interpreter: odd sizes, masks, infinities, f16."""
+    mask, hidden = ((F32, (1, 1, T)),), (("where", 0, float("-inf")),)
+    return {
+        "tiles": (attention(32, 32, steps=(("add", 0, 0.0),), others=mask), {"s": 65, "t": 37}),
+        "odd": (attention(7, 9), {"s": 5, "t": 3}),
+        "one": (attention(64, 64), {"s": 1, "t": 16}),
+        "hidden": (attention(4, 8, steps=hidden, others=((BOOL, (1, S, T)),)), {"s": 9, "t": 18}),
+        "f16": (attention(8, 8, dtype=F16), {"s": 5, "t": 9}),
+        "no keys": (attention(4, 4), {"s": 3, "t": 0}),
+    }
+
+
+@pytest.mark.parametrize("name", on_hosts())
+@pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
+def test_hosts(name: str, target: Target) -> None:
+    func, sizes = on_hosts()[name]
+    arrays = inputs_for(func, sizes)
+    if name == "hidden":
+        arrays[3][0, 2], arrays[3][0, 3, :17] = False, False
+    want = run_loop(func, arrays, sizes)
+
+    def run(kernel: Any, memory: Any, scalars: Any, grid: int) -> None:
+        runner = run_wgpu if target.is_gpu else run_wasm
+        for key, value in runner(kernel, memory, scalars, grid).items():
+            memory[key][...] = value
+
+    for version in schedule(func, target).versions:
+        (got,) = run_version(version, func, arrays, sizes, run)
+        assert_close(got, want[0], 4e-3 if name == "f16" else 1e-5)

@@ -1,10 +1,10 @@
 """Attention without stored scores: the largest score and the sums are kept while keys go by.
 
-A query and its result are in registers. Keys come four at a time, their scores a vector: with the
+What a query sums up is in registers. Keys come four at a time, their scores a vector: with the
 largest score m so far, sums are of exp(s - m); where m grows, what was summed is scaled down. A
-real GPU has 64 queries a group, a thread each, which read keys and values from workgroup memory
-that all fill together, tile by tile; where barriers are slow a thread has two queries and reads
-from storage. On the CPU an iteration has four.
+real GPU has 64 queries a group, a thread and its registers each, which read keys and values from
+workgroup memory that all fill together, tile by tile. Elsewhere a thread or iteration has up to
+four queries, which share what it loads from storage.
 """
 
 import functools
@@ -30,18 +30,21 @@ from edgerelax.ir.kernel import (
 )
 from edgerelax.ir.loop import Template
 from edgerelax.ir.scalar import Buffer, Load, Scalar, cast, constant, op, select
-from edgerelax.schedule.index import is_one, numel
+from edgerelax.schedule.index import is_one, numel, stride_of
 from edgerelax.schedule.points import count, decompose
 from edgerelax.schedule.reduce import convert, lanes_of, splat
 from edgerelax.schedule.strategies.base import Emitted
 from edgerelax.schedule.strategies.templates.grids import GROUP, Body, axes_over
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.writer import Writer, plus
-from edgerelax.sym import Axis, Expr, as_expr, ceildiv, divisible, prove_lt
+from edgerelax.sym import Axis, Expr, as_expr, ceildiv, divisible, prove_lt, upper_bound
 
 _TILE = 16  # keys in workgroup memory, at most
-_UNROLLED = 64  # width up to which software adapters compile unrolled loops in good time
 _LOWEST = float("-inf")
+
+
+_SUMS = {"software": 32, "wasm": 64}
+"""Vectors of sums by kind of target: more text takes software adapters seconds to compile."""
 
 
 def emit(template: Template, name: str, weights: frozenset[str], target: Target) -> Emitted:
@@ -51,8 +54,15 @@ def emit(template: Template, name: str, weights: frozenset[str], target: Target)
     if target.has_fast_barriers:
         kernel = _Shared(problem, body).kernel(name)
     else:
-        kernel = _Kernel(problem, body, 2 if target.is_gpu else 4).kernel(name)
+        kernel = _Kernel(problem, body, _rows(problem, target)).kernel(name)
     return Emitted((kernel,))
+
+
+def _rows(problem: "Problem", target: Target) -> int:
+    """Queries of a thread or iteration."""
+    most = min(4, _SUMS[target.kind] // max(1, problem.depth // 4))
+    few = upper_bound(problem.queries)
+    return max(1, most if few is None else min(most, few))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +115,15 @@ class Problem:
         return product
 
 
+def stores_vectors(template: Template) -> bool:
+    """Whether all of the result is stored four aligned elements at a time."""
+    problem = Problem.of(template)
+    row, column = axes_over((problem.queries, as_expr(problem.depth)), "o")
+    place = problem.place(-1, row, column)
+    whole = problem.depth % 4 == 0 and is_one(stride_of(place, column))
+    return whole and divisible(place - column, 4) is True
+
+
 def _flat(buffer: Buffer) -> Buffer:
     return Buffer(buffer.name, buffer.dtype, (numel(buffer),))
 
@@ -121,40 +140,28 @@ class Piece:
 class Strip:
     """A row in registers: vectors of four columns, then single ones."""
 
-    def __init__(self, w: Writer, stem: str, width: int, *, indexed: bool) -> None:
-        """`indexed` vectors are an array, so that loops need not be unrolled."""
+    def __init__(self, w: Writer, stem: str, width: int) -> None:
         self.w = w
-        fours, rest = divmod(width, 4)
-        self.array = w.array(stem, F32, fours, shared=False, lanes=4) if indexed and fours else ""
-        zero = f32(0.0)
-        count = 0 if indexed else fours
-        self.fours = [w.var(stem, splat(zero, 4)) for _ in range(count)]
-        self.rest = [w.var(stem, zero) for _ in range(rest)]
+        self.registers = {
+            lanes: [w.var(stem, splat(f32(0.0), lanes)) for _ in range(size)]
+            for lanes, size in ((4, width // 4), (1, width % 4))
+        }
 
-    def get(self, piece: Piece) -> KExpr:
-        if piece.lanes == 4 and self.array:
-            return KLoad(F32, 4, self.array, piece.entry)
-        return self._register(piece)
+    def get(self, piece: Piece) -> KVar:
+        assert isinstance(piece.entry, KConst), "registers have no index"
+        return self.registers[piece.lanes][int(piece.entry.value)]
 
     def set(self, piece: Piece, value: KExpr) -> None:
-        if piece.lanes == 4 and self.array:
-            self.w.emit(KStore(self.array, piece.entry, value))
-        else:
-            self.w.assign(self._register(piece), value)
-
-    def _register(self, piece: Piece) -> KVar:
-        registers = self.fours if piece.lanes == 4 else self.rest
-        assert isinstance(piece.entry, KConst)
-        return registers[int(piece.entry.value)]
+        self.w.assign(self.get(piece), value)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query: its number, whether it exists, and its registers."""
+    """One query: its number, whether it exists, and its registers; `q` if they hold it."""
 
     axis: Axis
     inside: KExpr
-    q: Strip
+    q: Strip | None
     total: Strip
     largest: KVar
     weight: KVar
@@ -167,8 +174,7 @@ class _Kernel:
         self.problem, self.body, self.rows = problem, body, rows
         self.w, self.s = body.w, body.s
         self.queries: list[Query] = []
-        widest = max(problem.width, problem.depth)
-        self.indexed = self.w.target.kind == "software" and widest > _UNROLLED
+        self.rolled = True  # the loop over a key's columns, in which queries are loaded again
 
     def kernel(self, name: str) -> Kernel:
         problem, w = self.problem, self.w
@@ -210,11 +216,11 @@ class _Kernel:
 
     # pieces
 
-    def _pieces(self, width: int, act: Callable[[Piece], None]) -> None:
-        """Run `act` for each vector and each single column of a row."""
+    def _pieces(self, width: int, act: Callable[[Piece], None], *, rolled: bool = False) -> None:
+        """Run `act` for each vector and each single column of a row, in a loop if `rolled`."""
         w = self.w
         fours, rest = divmod(width, 4)
-        if self.indexed and fours:
+        if rolled and fours:
             with w.loop("d", i32(0), i32(fours)) as number:
                 axis = Axis(w.fresh("d"), as_expr(width))
                 w.bind_vector(axis, w.let("d", kop("mul", number, i32(4))))
@@ -239,13 +245,14 @@ class _Kernel:
         inside = w.let("in", kop("lt", number, bound))
         last = w.params.scalar(problem.queries - 1)
         axis = self.body.bind("q", problem.queries, w.let("q", kop("min", number, last)))
-        q = Strip(w, "q", problem.width, indexed=self.indexed)
-        total = Strip(w, "o", problem.depth, indexed=self.indexed)
-        self._pieces(
-            problem.width,
-            lambda piece: q.set(piece, self._value(problem.load(0, axis, piece.axis), piece.lanes)),
-        )
+        total = Strip(w, "o", problem.depth)
+        q = None if self.rolled else Strip(w, "q", problem.width)
+        if q is not None:
+            self._pieces(problem.width, lambda piece: q.set(piece, self._of_query(axis, piece)))
         return Query(axis, inside, q, total, w.var("m", f32(_LOWEST)), w.var("l", f32(0.0)))
+
+    def _of_query(self, query: Axis, piece: Piece) -> KExpr:
+        return self._value(self.problem.load(0, query, piece.axis), piece.lanes)
 
     def _store(self, query: Query) -> None:
         w, problem, out = self.w, self.problem, self.problem.out
@@ -291,19 +298,25 @@ class _Kernel:
             w.bind_vector(column, key)
         products = self._products(keys)
         weights = [
-            self._weigh(query, own, column)
+            self._splats(self._weigh(query, own, column))
             for query, own in zip(self.queries, products, strict=True)
         ]
 
         def add(piece: Piece) -> None:
             values = [w.let("v", self._of_key(2, j, keys[j], piece)) for j in range(lanes)]
-            for query, (scale, own) in zip(self.queries, weights, strict=True):
-                total = kop("mul", query.total.get(piece), scale)
-                for weight, value in zip(own, values, strict=True):
+            for query, own in zip(self.queries, weights, strict=True):
+                total: KExpr = query.total.get(piece)
+                for weight, value in zip(own[piece.lanes], values, strict=True):
                     total = kop("fma", weight, value, total)
                 query.total.set(piece, total)
 
         self._pieces(problem.depth, add)
+
+    def _splats(self, weights: Sequence[KExpr]) -> dict[int, Sequence[KExpr]]:
+        """Weights as they multiply pieces of one lane and of four; named, to be made once."""
+        if self.problem.depth < 4:
+            return {1: weights}
+        return {1: weights, 4: [self.w.let("p", splat(weight, 4)) for weight in weights]}
 
     def _of_key(self, operand: int, nth: int, key: Axis, piece: Piece) -> KExpr:
         """A piece of the nth key at hand (operand 1), or of its value (2)."""
@@ -320,34 +333,40 @@ class _Kernel:
         def add(piece: Piece) -> None:
             values = [w.let("k", self._of_key(1, j, keys[j], piece)) for j in nth]
             for query, own in zip(self.queries, sums[piece.lanes], strict=True):
-                q = query.q.get(piece)
+                q = query.q.get(piece) if query.q else w.let("q", self._of_query(query.axis, piece))
                 for total, value in zip(own, values, strict=True):
                     w.assign(total, kop("fma", q, value, total))
 
-        self._pieces(width, add)
+        self._pieces(width, add, rolled=self.rolled)
         return [
             [_folded("add", [p for n in lanes for p in _parts(sums[n][r][j])]) for j in nth]
             for r in range(len(self.queries))
         ]
 
-    def _weigh(
-        self, query: Query, products: Sequence[KExpr], column: Axis
-    ) -> tuple[KExpr, Sequence[KExpr]]:
-        """What the sums so far are scaled by, and the keys' weights; the largest may grow."""
+    def _weigh(self, query: Query, products: Sequence[KExpr], column: Axis) -> Sequence[KExpr]:
+        """The keys' weights, by the largest score with theirs."""
         w, lanes = self.w, len(products)
         product = KVec(F32, lanes, tuple(products)) if lanes > 1 else products[0]
         scored = self.problem.score(self.body.held(product), query.axis, column)
         score = w.let("s", splat(self.s.value(scored), lanes))
         largest = w.let("m", _folded("max", [query.largest, *_parts(score)]))
-        # all of them -inf: their difference is no number, their weights are 0
-        none = kop("eq", largest, f32(_LOWEST))
-        base = w.let("b", KSelect(F32, 1, none, f32(0.0), largest))
-        scale = w.let("c", kop("exp", kop("sub", query.largest, base)))
-        weight = w.let("p", kop("exp", kop("sub", score, splat(base, lanes))))
+        with w.when(kop("ne", largest, query.largest)):
+            self._scale_down(query, largest)
+        weight = w.let("p", kop("exp", kop("sub", score, splat(_base(query.largest), lanes))))
         parts = _parts(weight)
-        w.assign(query.weight, _folded("add", [kop("mul", query.weight, scale), *parts]))
+        w.assign(query.weight, _folded("add", [query.weight, *parts]))
+        return parts
+
+    def _scale_down(self, query: Query, largest: KExpr) -> None:
+        """What was summed, to a new largest score. That is rare, except among the first keys."""
+        w = self.w
+        scale = w.let("c", kop("exp", kop("sub", query.largest, _base(largest))))
         w.assign(query.largest, largest)
-        return scale, parts
+        w.assign(query.weight, kop("mul", query.weight, scale))
+        self._pieces(
+            self.problem.depth,
+            lambda piece: query.total.set(piece, kop("mul", query.total.get(piece), scale)),
+        )
 
 
 class _Shared(_Kernel):
@@ -355,6 +374,7 @@ class _Shared(_Kernel):
 
     def __init__(self, problem: Problem, body: Body) -> None:
         super().__init__(problem, body, 1)
+        self.rolled = False
         self.near: KExpr = i32(0)  # where the keys at hand begin in the tile
         per_key = 4 * (problem.width + problem.depth)
         self.tile = min(_TILE, self.w.target.workgroup_bytes // per_key // 4 * 4)
@@ -416,6 +436,12 @@ class _Shared(_Kernel):
         row = width // 4 if piece.lanes == 4 else width % 4
         at = kop("add", kop("mul", plus(self.near, nth), i32(row)), piece.entry)
         return KLoad(F32, piece.lanes, self.memory[operand, piece.lanes], at)
+
+
+def _base(largest: KExpr) -> KExpr:
+    """What scores are reduced by: 0 if all are -inf, whose difference would be no number."""
+    none = kop("eq", largest, f32(_LOWEST))
+    return KSelect(F32, 1, none, f32(0.0), largest)
 
 
 def _parts(value: KExpr) -> Sequence[KExpr]:
