@@ -109,10 +109,24 @@ def _end_of_chain(func: LoopFunc, start: int, target: Target) -> int:
         last += 1
     for stop in range(last, start + 1, -1):
         unit = Unit(func.name, func.stages[start:stop], _kept(func, start, stop), func.weights)
-        fits = _buffers(unit) <= target.storage_buffers
-        if fits and not isinstance(ROW_REDUCE.match(unit, target), Reject):
+        if _buffers(unit) <= target.storage_buffers and _pays_as_rows(unit, target):
             return stop
     return start + 1
+
+
+def _pays_as_rows(unit: Unit, target: Target) -> bool:
+    """Whether one kernel for all stages costs no more than one each: not for few long rows."""
+    match = ROW_REDUCE.match(unit, target)
+    if isinstance(match, Reject):
+        return False
+    together = min(ROW_REDUCE.cost(match, c, target) for c in ROW_REDUCE.configs(match, target))
+    apart = 0.0
+    for stage in unit.stages:
+        kept = frozenset(b.name for b in outputs_of(stage))
+        single = Unit(unit.name, (stage,), kept, unit.weights)
+        found = [c for c in candidates(single, target) if not isinstance(c, str)]
+        apart += min((c[3] for c in found), default=float("inf"))
+    return together <= apart
 
 
 def _is_product(stage: Stage | Template) -> bool:

@@ -6,7 +6,7 @@ from edgerelax.ir.dtypes import F16, F32
 from edgerelax.ir.loop import LoopFunc, Stage, axis, grid
 from edgerelax.ir.scalar import Acc, Buffer, Value, cast, op
 from edgerelax.schedule.select import schedule
-from edgerelax.schedule.target import TARGETS, WEBGPU
+from edgerelax.schedule.target import TARGETS, WASM, WEBGPU
 from edgerelax.sym import as_expr, symbol
 from tests.schedule.oracle import check
 
@@ -134,3 +134,10 @@ def test_a_step_as_long_as_a_row_keeps_its_own_axis(name):
     i, j = grid(y)
     k = axis(name, 2)
     check(LoopFunc("f", (x,), (y,), (Stage(y, (i, j), x[i, k, j], (k,), "sum"),)), {})
+
+
+def test_few_long_rows_are_not_one_kernel_on_a_gpu():
+    """The map over a million elements would have the threads of the reduction alone."""
+    assert len(schedule(softmax((2,), 1 << 20), WEBGPU).versions[-1].kernels) > 1
+    assert len(schedule(softmax((2,), 1 << 10), WEBGPU).versions[-1].kernels) == 1
+    assert len(schedule(softmax((2,), 1 << 20), WASM).versions[-1].kernels) == 1

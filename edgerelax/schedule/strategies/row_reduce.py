@@ -2,8 +2,9 @@
 
 group: 64 threads share a row and combine their parts through workgroup memory, in two rounds of
 eight; thread: a thread per row, no barriers; rows: a CPU iteration per row. Where the innermost
-axis is contiguous the row is read in vectors of four. What later steps need again of an element is
-kept (row_cache.py).
+axis is contiguous the row is read in vectors of four. quads: an invocation takes four rows at once
+where these are neighbours in memory, as in a softmax over channels. What later steps need again of
+an element is kept (row_cache.py).
 """
 
 from collections.abc import Callable
@@ -66,28 +67,30 @@ def match(unit: Unit, target: Target) -> RowMatch | Reject:
 
 
 def configs(found: RowMatch, target: Target) -> tuple[str, ...]:
-    """Groups only where barriers are fast."""
+    """Groups only where barriers are fast; four rows at once where that makes vectors."""
+    quads = ("quads",) if _in_quads(found.program) else ()
     if not target.is_gpu:
-        return ("rows",)
-    return ("group", "thread") if target.has_fast_barriers else ("thread",)
+        return ("rows", *quads)
+    return ("group", "thread", *quads) if target.has_fast_barriers else ("thread", *quads)
 
 
 def cost(found: RowMatch, config: str, target: Target) -> float:
     """Rows times length; a group wastes the threads that a short row leaves idle."""
     rows = typical(row_count(found.program))
-    total = Work(rows, 1.0, 0.0, 0.0)
-    reuse = 4.0
+    threads = {"group": rows * GROUP, "quads": rows / 4}.get(config, rows)
+    seconds = 0.0
     for step in _kept(found, config, target).program.steps:
         one = work(step.stage)
         scattered = config == "group" and not _is_contiguous(step)
         moved = one.bytes * (_SCATTERED if scattered else 1.0)
         length = typical(row_length(step))
         idle = GROUP * -(-length // GROUP) / max(length, 1.0) if config == "group" else 1.0
-        total = Work(rows, length, total.bytes + moved, total.flops + one.flops * idle)
-        in_vectors = _is_contiguous(step) and typical(step.inner[-1].extent) >= _LONG
-        reuse = min(reuse, 4.0 if in_vectors else 1.0)
-    threads = rows * (GROUP if config == "group" else 1)
-    return roofline(total, target, threads=threads, reuse=reuse)
+        long = _is_contiguous(step) and typical(step.inner[-1].extent) >= _LONG
+        in_vectors = long or config == "quads"
+        total = Work(rows, length, moved, one.flops * idle)
+        spent = roofline(total, target, threads=threads, reuse=4.0 if in_vectors else 1.0)
+        seconds += spent - target.launch_seconds
+    return seconds + target.launch_seconds
 
 
 def emit(found: RowMatch, config: str, target: Target) -> Emitted:
@@ -95,19 +98,18 @@ def emit(found: RowMatch, config: str, target: Target) -> Emitted:
     w = Writer(target, found.unit.weights)
     program, rows = _kept(found, config, target), row_count(found.program)
     comment = f"rows, {config}: {len(found.program.steps)} steps{program.describe()}"
-    name = found.unit.name
-    match config:
-        case "group":
-            _Rows(w, program, shared=True).write(WORKGROUP)
-            kernel = w.kernel(name, rows, GROUP, comment)
-        case "thread":
-            row = w.let("t", kop("add", kop("mul", WORKGROUP, i32(GROUP)), LOCAL))
-            with w.when(kop("lt", row, w.params.scalar(rows))):
-                _Rows(w, program, shared=False).write(row)
-            kernel = w.kernel(name, ceildiv(rows, GROUP), GROUP, comment)
-        case _:
-            _Rows(w, program, shared=False).write(WORKGROUP)
-            kernel = w.kernel(name, rows, 1, comment)
+    shared, quads = config == "group", config == "quads"
+    if quads:
+        rows = rows // 4
+    writer, name = _Rows(w, program, shared=shared, quads=quads), found.unit.name
+    if shared or not target.is_gpu:
+        writer.write(WORKGROUP)
+        kernel = w.kernel(name, rows, GROUP if shared else 1, comment)
+    else:
+        row = w.let("t", kop("add", kop("mul", WORKGROUP, i32(GROUP)), LOCAL))
+        with w.when(kop("lt", row, w.params.scalar(rows))):
+            writer.write(row)
+        kernel = w.kernel(name, ceildiv(rows, GROUP), GROUP, comment)
     return Emitted((kernel,))
 
 
@@ -116,8 +118,31 @@ def _kept(found: RowMatch, config: str, target: Target) -> Keeping:
     shared = config == "group"
     room = target.workgroup_bytes // 4 // _SHARE if shared else 0
     in_vectors = _vector if target.is_gpu else _is_contiguous
+    if config == "quads":
+        in_vectors = _never
     kept = keep(found.program, in_vectors, shared=shared, room=room)
     return kept or Keeping(found.program, None, (None,) * len(found.program.steps), None)
+
+
+def _never(step: Step) -> bool:
+    return False
+
+
+def _in_quads(program: RowProgram) -> bool:
+    """Whether four neighbouring rows are neighbours in all that is read and stored."""
+    if not program.rows or divisible(program.rows[-1].extent, 4) is not True:
+        return False
+    row = program.rows[-1]
+    for stage in (step.stage for step in program.steps):
+        plain = stage.combiner is None or stage.combiner in VECTOR_COMBINERS
+        if not plain or stage.where is not None or stage.init is not None:
+            return False
+        if not has_vectors(stage.out.dtype) or not has_vectors(stage.body.dtype):
+            return False
+        places = [flat_index(load.buffer, load.index) for load in stage.loads()]
+        if not all(is_one(stride_of(at, row)) for at in places if row in at.axes()):
+            return False
+    return all(is_one(stride_of(store_flat(s.stage), row)) for s in program.steps if s.stored)
 
 
 def _is_contiguous(step: Step) -> bool:
@@ -155,10 +180,10 @@ def _vector(step: Step) -> bool:
 
 
 class _Rows:
-    """Writes all steps for one row, by one invocation or by a group that shares it."""
+    """Writes all steps for one row (or four), by one invocation or by a group that shares it."""
 
-    def __init__(self, w: Writer, keeping: Keeping, *, shared: bool) -> None:
-        self.w, self.keeping, self.shared = w, keeping, shared
+    def __init__(self, w: Writer, keeping: Keeping, *, shared: bool, quads: bool) -> None:
+        self.w, self.keeping, self.shared, self.quads = w, keeping, shared, quads
         self.s = Scalars(w)
         self.array: str | None = None  # where elements are kept, and the one at hand
         self.place: KExpr = i32(0)
@@ -167,8 +192,14 @@ class _Rows:
     def write(self, row: KExpr) -> None:
         program = self.keeping.program
         extents = [a.extent for a in program.rows]
-        for axis, value in zip(program.rows, decompose(self.w, row, extents), strict=True):
+        if self.quads:
+            extents[-1] = extents[-1] // 4
+        places = decompose(self.w, row, extents)
+        for axis, value in zip(program.rows, places, strict=True):
             self.w.bind(axis, value)
+        if self.quads:
+            first = self.w.let("v", kop("mul", places[-1], i32(4)))
+            self.w.bind_vector(program.rows[-1], first)
         for step, leaves in zip(program.steps, self.keeping.leaves, strict=True):
             if step.stage.combiner is not None:
                 self._reduce(step, leaves)
@@ -184,7 +215,8 @@ class _Rows:
         assert stage.combiner is not None
         alone = self.shared and stage.init is not None  # only one part starts from `init`
         init = None if stage.init is None or alone else s.value(stage.init)
-        state = begin(w, stage.combiner, stage.body.dtype, init=init)
+        lanes = 4 if self.quads else 1
+        state = begin(w, stage.combiner, stage.body.dtype, lanes=lanes, init=init)
 
         def take(part: Reduction) -> None:
             self._keep(leaves, lambda: take_step(w, s, stage, part))
@@ -248,7 +280,7 @@ class _Rows:
         if self._runs_in_vectors(step):
             self._columns(step, lambda: write(vector=True), lambda: write(vector=False))
         else:
-            self._columns(step, None, lambda: write(vector=False))
+            self._columns(step, None, lambda: write(vector=self.quads))
 
     def _store(self, stage: Stage, *, vector: bool) -> None:
         value = convert(self.s.value(stage.body), stage.out.dtype)
@@ -283,17 +315,17 @@ class _Rows:
 
     def _by_first(self, step: Step, value: KExpr) -> None:
         """Store a value that all invocations of the row have."""
-        w, s, stage = self.w, self.s, step.stage
+        stage = step.stage
 
         def store() -> None:
-            at = s.index.value(store_flat(stage))
-            w.store(stage.out, at, convert(value, stage.out.dtype))
+            stored = convert(value, stage.out.dtype)
+            self._put_at(stage.out, store_flat(stage), stored, vector=self.quads)
 
         def guarded() -> None:
             self._guarded(stage, store)
 
         if self.shared:
-            with w.when(kop("eq", LOCAL, i32(0))):
+            with self.w.when(kop("eq", LOCAL, i32(0))):
                 guarded()
         else:
             guarded()
@@ -309,6 +341,8 @@ class _Rows:
     # walking a row
 
     def _runs_in_vectors(self, step: Step) -> bool:
+        if self.quads:
+            return False
         return _vector(step) if self.w.target.is_gpu else _is_contiguous(step)
 
     def _columns(
