@@ -1,4 +1,4 @@
-"""Smart Turn 3.2: weights and activations quantised to 8 bits as QuantizeLinear and DequantizeLinear.
+"""Smart Turn 3.2: QuantizeLinear and DequantizeLinear to 8 bits around every product.
 
 A sum that rounds otherwise in its last bit can move a value by a whole step of its scale, and the
 steps add up: onnxruntime differs from itself, with and without graph optimisations, by 3e-3 on
