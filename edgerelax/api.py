@@ -65,7 +65,7 @@ def compile(
             and, if wanted, what it is a multiple of.
         fallback: include the CPU program that runs where there is no GPU.
         variants: make only these programs: `gpu`, `software` (for a GPU that a CPU plays), `cpu`,
-            `cpu-relaxed` (where the engine has relaxed SIMD).
+            `gpu-f16` and `cpu-relaxed` (where the device has f16, the engine relaxed SIMD).
         without: passes to leave out, by name.
         dump: a folder that gets the module after every pass.
         verify: check the module's invariants after every pass.

@@ -16,6 +16,7 @@ from edgerelax.artifact.store import Artifact
 from edgerelax.codegen.lower import Lowered, WeightTable, lower, workspaces
 from edgerelax.codegen.wasm import assemble, print_wat
 from edgerelax.codegen.wgsl import print_wgsl
+from edgerelax.codegen.wgsl_halves import uses_halves
 from edgerelax.ir.diagnostics import EdgeRelaxError, InputError, PassError
 from edgerelax.ir.graph import CallTIR, Module
 from edgerelax.ir.kernel import Kernel
@@ -131,7 +132,7 @@ def compile_module(module: Module, source: Source, options: Options) -> tuple[Ar
     variants = _Variants(module, runner)
     artifact = pack(
         list(module.funcs.values()),
-        [variants.compile(variant) for variant in wanted],
+        _distinct([variants.compile(variant) for variant in wanted]),
         variants.weights.weights,
         source,
         f"edgerelax {VERSION}",
@@ -172,6 +173,7 @@ class _Variants:
         self._schedules: dict[tuple[int, Target], Schedule] = {}  # by identity of a fused loop
         self._made: dict[Target, _Made] = {}
         self._texts: dict[tuple[int, ...], str] = {}  # by identity of scheduled kernels
+        self._wgsl: dict[tuple[int, bool], str] = {}  # by identity of a kernel, and its f16
 
     def compile(self, variant: Variant) -> Compiled:
         """The program of a variant."""
@@ -180,7 +182,7 @@ class _Variants:
             self._made[target] = self._make(target)
         made = self._made[target]
         with runner.timed(f"{name}-codegen"):
-            texts = [(k, print_wgsl(k)) for k in made.lowered.gpu_kernels]
+            texts = [(k, self._print(k, variant.halves)) for k in made.lowered.gpu_kernels]
         with runner.timed(f"{name}-wasm"):
             wasm = self._build_wasm(made.lowered.cpu_kernels, variant.relaxed)
         _note(runner.report, name, made)
@@ -244,6 +246,12 @@ class _Variants:
                     out[call.func, call.device] = self._schedules[key]
         return out
 
+    def _print(self, kernel: Kernel, halves: bool) -> str:
+        key = id(kernel), halves and uses_halves(kernel)
+        if key not in self._wgsl:
+            self._wgsl[key] = print_wgsl(kernel, halves=halves)
+        return self._wgsl[key]
+
     def _build_wasm(self, kernels: Sequence[Kernel], relaxed: bool) -> bytes | None:
         """Printing takes most of the time: once for all variants with these kernels."""
         if not kernels:
@@ -252,6 +260,21 @@ class _Variants:
         if key not in self._texts:
             self._texts[key] = print_wat(kernels)
         return assemble(self._texts[key], relaxed)
+
+
+def _distinct(programs: Sequence[Compiled]) -> list[Compiled]:
+    """Without those that need more of a machine than an equal one that comes later."""
+    kept: list[Compiled] = []
+    for at, program in enumerate(programs):
+        if not any(_same_code(program, later) for later in programs[at + 1 :]):
+            kept.append(program)
+    return kept
+
+
+def _same_code(one: Compiled, other: Compiled) -> bool:
+    if one.variant.target != other.variant.target or one.wasm != other.wasm:
+        return False
+    return [text for _, text in one.gpu_kernels] == [text for _, text in other.gpu_kernels]
 
 
 @dataclass(frozen=True, slots=True)

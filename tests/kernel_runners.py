@@ -66,17 +66,21 @@ def wgpu_device() -> Any:
         adapter = wgpu.gpu.request_adapter_sync(power_preference="high-performance")
     except (ImportError, RuntimeError):
         return None
-    wanted = [f for f in ("subgroup",) if f in adapter.features]
+    wanted = [f for f in ("subgroup", "shader-f16") if f in adapter.features]
     return adapter.request_device_sync(required_features=wanted)
 
 
 def run_wgpu(
-    kernel: Kernel, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, int], grid: int
+    kernel: Kernel,
+    arrays: Mapping[str, np.ndarray],
+    scalars: Mapping[str, int],
+    grid: int,
+    halves: bool = False,
 ) -> Arrays:
-    """Skips the test where there is no adapter."""
+    """Skips the test where there is no adapter, or none with f16 if `halves` asks for it."""
     device = wgpu_device()
-    if device is None:
-        pytest.skip("no WebGPU adapter")
+    if device is None or (halves and "shader-f16" not in device.features):
+        pytest.skip("no WebGPU adapter with what the kernel needs")
     import wgpu
 
     usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC
@@ -96,7 +100,7 @@ def run_wgpu(
             for k, kind in enumerate(kinds)
         ]
     )
-    module = device.create_shader_module(code=print_wgsl(kernel))
+    module = device.create_shader_module(code=print_wgsl(kernel, halves=halves))
     pipeline = device.create_compute_pipeline(
         layout=device.create_pipeline_layout(bind_group_layouts=[layout]),
         compute={"module": module, "entry_point": "main"},

@@ -24,7 +24,7 @@ def export(
     ] = None,
     fallback: Annotated[bool, typer.Option(help="Include the CPU program.")] = True,
     variant: Annotated[
-        str, typer.Option(help="Only these programs: of gpu, cpu-relaxed, cpu, software.")
+        str, typer.Option(help="Only these programs: of gpu-f16, gpu, cpu-relaxed, cpu, software.")
     ] = "",
     without: Annotated[list[str] | None, typer.Option(help="Leave out a pass, by name.")] = None,
     fp16: Annotated[

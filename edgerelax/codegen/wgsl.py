@@ -8,6 +8,7 @@ import re
 
 from edgerelax.codegen import wgsl_functions, wgsl_storage
 from edgerelax.codegen.expand import expand
+from edgerelax.codegen.wgsl_halves import short_arrays, short_type, uses_halves
 from edgerelax.codegen.wgsl_prelude import prelude_for
 from edgerelax.codegen.wgsl_text import (
     PRIMARY,
@@ -16,6 +17,7 @@ from edgerelax.codegen.wgsl_text import (
     literal,
     value_type,
 )
+from edgerelax.ir.dtypes import F16, F32
 from edgerelax.ir.kernel import (
     Array,
     Assign,
@@ -43,13 +45,17 @@ from edgerelax.ir.kernel import (
 )
 from edgerelax.ir.kernel_verify import verify_kernel
 
+_F16 = re.compile(r"\bf16\b")
 _SUBGROUP = {"add": "subgroupAdd", "max": "subgroupMax", "min": "subgroupMin"}
 
 
-def print_wgsl(kernel: Kernel, enable_line: bool = False) -> str:
-    """The module of a kernel. Tint needs `enable_line` for subgroups; naga rejects the line."""
+def print_wgsl(kernel: Kernel, enable_line: bool = False, halves: bool = False) -> str:
+    """The module of a kernel. Tint needs `enable_line` for subgroups; naga rejects the line.
+
+    With `halves`, f16 is the device's own, with the feature `shader-f16`.
+    """
     verify_kernel(kernel)
-    printer = _Printer(expand(kernel))
+    printer = _Printer(expand(kernel), halves)
     main = printer.main()
     header = printer.header(enable_line)
     prelude = prelude_for(main)
@@ -57,15 +63,17 @@ def print_wgsl(kernel: Kernel, enable_line: bool = False) -> str:
 
 
 class _Printer:
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, halves: bool) -> None:
         self.kernel = kernel
+        self.halves = halves and uses_halves(kernel)
         self.lines: list[str] = []
         self.depth = 1
         self.temps = 0
         self.identifiers: dict[str, str] = {}
+        self.short = short_arrays(kernel) if self.halves else frozenset()
         self.arrays = {s.name: s for s in walk_stmts(kernel.body) if isinstance(s, Array)}
         names = {p.buffer.name: self.identifier("b", p.buffer.name) for p in kernel.buffers}
-        self.layouts = wgsl_storage.layouts(kernel.buffers, kernel.body, names)
+        self.layouts = wgsl_storage.layouts(kernel.buffers, kernel.body, names, self.halves)
 
     # The frame
 
@@ -76,7 +84,13 @@ class _Printer:
         lines += [f"// {line}" for line in kernel.comment.splitlines()]
         if enable_line and "subgroups" in kernel.features:
             lines.append("enable subgroups;")
-        lines.append("")
+        declared = self.declarations()
+        if any(_F16.search(line) for line in (*declared, *self.lines)):
+            lines.append("enable f16;")
+        return "\n".join((*lines, "", *declared)) + "\n"
+
+    def declarations(self) -> list[str]:
+        kernel, lines = self.kernel, []
         for k, p in enumerate(kernel.buffers):
             layout = self.layouts[p.buffer.name]
             lines.append(
@@ -90,8 +104,8 @@ class _Printer:
         )
         for array in self.arrays.values():
             if array.shared:
-                lines.append(f"var<workgroup> {self.place(array.name)}: {_array_type(array)};")
-        return "\n".join(lines) + "\n"
+                lines.append(f"var<workgroup> {self.place(array.name)}: {self.array_type(array)};")
+        return lines
 
     def main(self) -> str:
         self.line("let workgroup = i32(wid.x + wid.y * groups.x);")
@@ -173,7 +187,7 @@ class _Printer:
                 text = self.expr(value)
                 self.line(f"{self.identifier('v', name)} = {text.text};")
             case Array(name=name, shared=False):
-                self.line(f"var {self.place(name)} = {_array_type(stmt)}();")
+                self.line(f"var {self.place(name)} = {self.array_type(stmt)}();")
             case KStore():
                 self.store(stmt)
             case For():
@@ -192,10 +206,11 @@ class _Printer:
         array, place = self.arrays[stmt.buffer], self.place(stmt.buffer)
         if stmt.value.lanes == array.lanes:
             index = self.expr(stmt.index)
-            self.line(f"{place}[{index.text}] = {self.expr(stmt.value).text};")
+            value = self.kept(array, self.expr(stmt.value), array.lanes)
+            self.line(f"{place}[{index.text}] = {value.text};")
             return
         first = self.named(self.expr(stmt.index))
-        value = self.named(self.expr(stmt.value))
+        value = self.named(self.kept(array, self.expr(stmt.value), stmt.value.lanes))
         for k in range(stmt.value.lanes):
             self.line(f"{place}[{_offset(first, k)}] = {value.text}.{'xyzw'[k]};")
 
@@ -233,6 +248,9 @@ class _Printer:
                 return self.load(expr)
             case KOp(_, _, fn, args):
                 return wgsl_functions.apply(fn, args, [self.expr(a) for a in args])
+            case KCast(dtype, lanes, arg) if self.halves and dtype == F16 and arg.dtype == F32:
+                short = call(short_type(lanes), self.expr(arg))
+                return call(value_type(dtype, lanes), short)
             case KCast(dtype, lanes, arg):
                 return wgsl_functions.cast(self.expr(arg), arg.dtype, dtype, lanes)
             case KSelect():
@@ -254,15 +272,24 @@ class _Printer:
             return wgsl_storage.load(self.layouts[load.buffer], load, self)
         place = self.place(load.buffer)
         if load.lanes == self.arrays[load.buffer].lanes:
-            return Text(f"{place}[{self.expr(load.index).text}]")
+            whole = Text(f"{place}[{self.expr(load.index).text}]")
+            short = load.buffer in self.short
+            return call(value_type(load.dtype, load.lanes), whole) if short else whole
         first = self.named(self.expr(load.index))
-        lanes = (Text(f"{place}[{_offset(first, k)}]") for k in range(load.lanes))
+        lanes = [Text(f"{place}[{_offset(first, k)}]") for k in range(load.lanes)]
+        if load.buffer in self.short:
+            lanes = [call(short_type(load.lanes), *lanes)]
         return call(value_type(load.dtype, load.lanes), *lanes)
+
+    def kept(self, array: Array, value: Text, lanes: int) -> Text:
+        """A value as an array holds it."""
+        return call(short_type(lanes), value) if array.name in self.short else value
+
+    def array_type(self, array: Array) -> str:
+        short = array.name in self.short
+        kind = short_type(array.lanes) if short else value_type(array.dtype, array.lanes)
+        return f"array<{kind}, {array.size}>"
 
 
 def _offset(first: Text, k: int) -> str:
     return first.text if k == 0 else f"{first.text} + {k}"
-
-
-def _array_type(array: Array) -> str:
-    return f"array<{value_type(array.dtype, array.lanes)}, {array.size}>"

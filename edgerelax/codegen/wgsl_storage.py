@@ -2,7 +2,8 @@
 
 32-bit types are themselves, or vectors of 4 where all accesses allow it. 64-bit integers are
 `vec2<u32>`, low word first. Narrower types are packed in u32 words, first element in the low bits;
-types of 2 and 4 bits take a byte each, as in numpy, which keeps its other bits zero.
+types of 2 and 4 bits take a byte each, as in numpy, which keeps its other bits zero. Where the
+device has `shader-f16`, buffers of f16 are vectors of 4 f16 if all accesses allow that.
 """
 
 from dataclasses import dataclass
@@ -21,8 +22,9 @@ from edgerelax.codegen.wgsl_text import (
     value_type,
 )
 from edgerelax.ir.diagnostics import UnsupportedError
-from edgerelax.ir.dtypes import I32, DType
+from edgerelax.ir.dtypes import F16, F32, I32, DType
 from edgerelax.ir.kernel import (
+    KCast,
     KConst,
     KernelBuffer,
     KExpr,
@@ -60,11 +62,30 @@ class Layout:
     @property
     def declared(self) -> str:
         """The type of an element of its declaration."""
-        return f"vec4<{base_type(self.dtype)}>" if self.vector else element_type(self.dtype)
+        if not self.vector:
+            return element_type(self.dtype)
+        return f"vec4<{'f16' if self.is_short else base_type(self.dtype)}>"
+
+    @property
+    def is_short(self) -> bool:
+        """Whether elements are f16 of the language."""
+        return self.vector and self.dtype == F16
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether several elements lie in a u32."""
+        return self.dtype.bits < 32 and not self.is_short
+
+    def wide(self, text: Text, lanes: int) -> Text:
+        """The value of an element, or of four, as values are computed."""
+        return call(value_type(self.dtype, lanes), text) if self.is_short else text
 
 
 def layouts(
-    buffers: tuple[KernelBuffer, ...], body: tuple[KStmt, ...], names: dict[str, str]
+    buffers: tuple[KernelBuffer, ...],
+    body: tuple[KStmt, ...],
+    names: dict[str, str],
+    halves: bool = False,
 ) -> dict[str, Layout]:
     """Choose the declaration of each buffer from how the kernel accesses it.
 
@@ -80,7 +101,7 @@ def layouts(
         p.buffer.name: Layout(
             names[p.buffer.name],
             p.buffer.dtype,
-            p.buffer.dtype.bits == 32
+            (p.buffer.dtype.bits == 32 or (halves and p.buffer.dtype == F16))
             and p.buffer.name in wide - narrow
             and divisible(product(p.buffer.dims), 4),
         )
@@ -95,9 +116,9 @@ def _is_wide(lanes: int, access: KLoad | KStore) -> bool:
 def load(layout: Layout, load: KLoad, printer: Namer) -> Text:
     """The value of a load from a storage buffer."""
     dtype, lanes = layout.dtype, load.lanes
-    if lanes > 1 and not (load.aligned and (dtype.bits < 32 or layout.vector)):
+    if lanes > 1 and not (load.aligned and (layout.is_packed or (layout.vector and lanes == 4))):
         return _load_lanes(layout, load, printer)
-    if dtype.bits >= 32:
+    if not layout.is_packed:
         return _load_element(layout, load, printer)
     if lanes == 1:
         index = printer.named(printer.expr(load.index))
@@ -111,7 +132,7 @@ def _load_lanes(layout: Layout, load: KLoad, printer: Namer) -> Text:
     lanes = []
     for k in range(load.lanes):
         index = first if k == 0 else printer.named(Text(f"{first.text} + {k}", ADD))
-        if layout.dtype.bits >= 32:
+        if not layout.is_packed:
             lanes.append(_pick(layout, index))
         else:
             per_word = 4 // layout.dtype.bytes
@@ -122,7 +143,8 @@ def _load_lanes(layout: Layout, load: KLoad, printer: Namer) -> Text:
 
 def _load_element(layout: Layout, load: KLoad, printer: Namer) -> Text:
     if load.lanes == 4:
-        return Text(f"{layout.name}[{printer.expr(shifted(load.index, 2)).text}]")
+        vector = Text(f"{layout.name}[{printer.expr(shifted(load.index, 2)).text}]")
+        return layout.wide(vector, 4)
     if not layout.vector:
         return Text(f"{layout.name}[{printer.expr(load.index).text}]")
     return _pick(layout, printer.named(printer.expr(load.index)))
@@ -131,7 +153,8 @@ def _load_element(layout: Layout, load: KLoad, printer: Namer) -> Text:
 def _pick(layout: Layout, index: Text) -> Text:
     if not layout.vector:
         return Text(f"{layout.name}[{index.text}]")
-    return Text(f"{layout.name}[{index.at(UNARY)} >> 2u][{index.at(UNARY)} & 3]")
+    lane = Text(f"{layout.name}[{index.at(UNARY)} >> 2u][{index.at(UNARY)} & 3]")
+    return layout.wide(lane, 1)
 
 
 def _word(layout: Layout, index: KExpr, ahead: int, printer: Namer) -> Text:
@@ -198,12 +221,14 @@ def _encode(value: Text, dtype: DType, lanes: int) -> Text:
 
 def store(layout: Layout, stmt: KStore, printer: Namer) -> None:
     """Print a store into a storage buffer."""
-    dtype, lanes, name = layout.dtype, stmt.value.lanes, layout.name
-    if dtype.bits < 32:
+    lanes, name = stmt.value.lanes, layout.name
+    if layout.is_packed:
         _store_packed(layout, stmt, printer)
     elif layout.vector:
         index = printer.expr(shifted(stmt.index, 2)).text
-        printer.line(f"{name}[{index}] = {printer.expr(stmt.value).text};")
+        value = printer.expr(unrounded(stmt.value) if layout.is_short else stmt.value)
+        text = call("vec4<f16>", value) if layout.is_short else value
+        printer.line(f"{name}[{index}] = {text.text};")
     elif lanes == 1:
         index = printer.expr(stmt.index).text
         printer.line(f"{name}[{index}] = {printer.expr(stmt.value).text};")
@@ -232,6 +257,11 @@ def _store_packed(layout: Layout, stmt: KStore, printer: Namer) -> None:
     for k, pair in enumerate(("xy", "zw")):
         place = _word(layout, stmt.index, k, printer).text
         printer.line(f"{place} = {pack}({bits.text}.{pair});")
+
+
+def unrounded(value: KExpr) -> KExpr:
+    """What a value was before it was rounded to f16, if that is how it came about."""
+    return value.arg if isinstance(value, KCast) and value.arg.dtype == F32 else value
 
 
 def shifted(index: KExpr, bits: int) -> KExpr:

@@ -65,12 +65,19 @@ class Variant:
         """Whether CPU kernels may fuse products with sums."""
         return RELAXED_SIMD in self.features
 
+    @property
+    def halves(self) -> bool:
+        """Whether GPU kernels may use the device's own f16."""
+        return SHADER_F16 in self.features
+
 
 RELAXED_SIMD = "relaxed-simd"
+SHADER_F16 = "shader-f16"
 
 VARIANTS: dict[str, Variant] = {
     v.name: v
     for v in (
+        Variant("gpu-f16", WEBGPU, (SHADER_F16,)),
         Variant("gpu", WEBGPU),
         Variant("cpu-relaxed", WASM, (RELAXED_SIMD,)),
         Variant("cpu", WASM),

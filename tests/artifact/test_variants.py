@@ -1,5 +1,6 @@
 """One artifact for all adapters: what is stored for each variant, and which one a machine takes."""
 
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,7 +48,9 @@ def pointwise() -> Module:
 def test_order_of_preference() -> None:
     """A CPU computes faster than it plays GPU."""
     names = [p.name for p in compiled().artifact.manifest.programs]
-    assert names == list(VARIANTS) == ["gpu", "cpu-relaxed", "cpu", "software"]
+    assert names == ["gpu", "cpu-relaxed", "cpu", "software"]
+    half = [p.name for p in halved().artifact.manifest.programs]
+    assert half == list(VARIANTS) == ["gpu-f16", *names]
 
 
 def test_each_runs_and_is_right() -> None:
@@ -76,12 +79,40 @@ def matrix_product() -> Module:
     return f.module()
 
 
+@cache
+def halved() -> api.Executable:
+    return api.compile(matrix_product(), fp16=True)
+
+
+def test_own_f16_where_the_device_has_it() -> None:
+    """The same program and weights, other texts; what holds f16 in one is packed in the other."""
+    artifact = halved().artifact
+    short, packed = artifact.manifest.programs[:2]
+    assert (short.name, short.needs.features) == ("gpu-f16", ["shader-f16"])
+    assert (packed.name, packed.needs.features) == ("gpu", [])
+    assert short.program == packed.program and short.memory == packed.memory
+    assert any("enable f16;" in artifact.kernel_text(k) for k in short.gpu_kernels)
+    assert not any("f16>" in artifact.kernel_text(k) for k in packed.gpu_kernels)
+
+
+def test_variants_of_f16_agree() -> None:
+    if "shader-f16" not in find_adapter().features:
+        pytest.skip("the adapter has no f16")
+    rng = np.random.default_rng(0)
+    given = {name: rng.standard_normal((512, 512)).astype(np.float32) for name in "ab"}
+    wanted = given["a"] @ given["b"]
+    for variant in ("gpu-f16", "gpu", "software"):
+        with halved().session(variant=variant) as session:
+            got = session.run(given)["y"]
+        np.testing.assert_allclose(got, wanted, rtol=2e-3, atol=2e-3 * np.abs(wanted).max())
+
+
 def test_what_is_equal_is_stored_once() -> None:
     """The kernel of one element's function is the same on every adapter, and so is the program."""
     found = shared(pointwise())
     assert found["program-gpu_software.bin"] == {"gpu", "software"}
     assert found["kernels-gpu_software.wgsl"] == {"gpu", "software"}
-    assert found["kernels-cpu-relaxed_cpu.wasm"] == {"cpu-relaxed", "cpu"}
+    assert found["kernels-cpu.wasm"] == {"cpu"}  # no products, so no variant with fused ones
 
 
 def test_products_are_fused_with_sums_where_the_engine_takes_it() -> None:
@@ -278,18 +309,32 @@ def test_class_of_an_adapter(name: str) -> None:
     assert offer.limits == {"maxBufferSize": 5}
 
 
-@pytest.mark.parametrize(("kind", "wanted"), [("DiscreteGPU", "gpu"), ("CPU", "software")])
-def test_sessions_take_the_variant_of_the_adapter(
-    kind: str, wanted: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def pretend(monkeypatch: pytest.MonkeyPatch, kind: str, *without: str) -> None:
+    """The real adapter says that it is of another type and lacks features."""
     real = find_adapter()
     fake = SimpleNamespace(
         info={"adapter_type": kind},
         limits=real.limits,
-        features=real.features,
+        features=set(real.features) - set(without),
         request_device_sync=real.request_device_sync,
     )
     monkeypatch.setattr(wgpu.gpu, "request_adapter_sync", lambda **_: fake)
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_f16_is_taken_from_a_gpu_that_has_it(has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "shader-f16" not in find_adapter().features:
+        pytest.skip("the adapter has no f16")
+    pretend(monkeypatch, "DiscreteGPU", *(() if has else ("shader-f16",)))
+    with halved().session() as session:
+        assert session.variant == ("gpu-f16" if has else "gpu")
+
+
+@pytest.mark.parametrize(("kind", "wanted"), [("DiscreteGPU", "gpu"), ("CPU", "software")])
+def test_sessions_take_the_variant_of_the_adapter(
+    kind: str, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, kind)
     with compiled().session("wgpu") as session:
         assert session.variant == wanted
         np.testing.assert_allclose(session.run(INPUTS)["y"], expected(), rtol=1e-5, atol=1e-6)

@@ -25,7 +25,7 @@ class SmallModel:
     expected: Callable[[Arrays], Arrays]
 
 
-def dense(seed: int) -> SmallModel:
+def dense(seed: int, fp16: bool = False) -> SmallModel:
     """y = tanh(x w + b), z = softmax(y), for 1 to 64 rows of 16."""
     rng = np.random.default_rng(seed)
     weights = rng.standard_normal((16, 24)).astype(np.float32)
@@ -38,7 +38,7 @@ def dense(seed: int) -> SmallModel:
         y = f.call(OPS["tanh"], f.call(OPS["add"], product, f.constant("b", bias)))
         f.output("y", y)
         f.output("z", f.call(OPS["softmax"], y, axis=-1))
-        return api.compile(f.module())
+        return api.compile(f.module(), fp16=fp16)
 
     def expected(inputs: Arrays) -> Arrays:
         y = np.tanh(inputs["x"] @ weights + bias)
@@ -95,4 +95,10 @@ def found() -> SmallModel:
     return SmallModel(build, expected)
 
 
-SMALL = {"dense": dense(0), "other": dense(1), "narrow": narrow(), "found": found()}
+SMALL = {
+    "dense": dense(0),
+    "half": dense(0, fp16=True),
+    "other": dense(1),
+    "narrow": narrow(),
+    "found": found(),
+}

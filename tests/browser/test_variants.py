@@ -97,6 +97,23 @@ def test_wrong_names(page: Browser, published: Publish) -> None:
         assert error["code"] == "input" and message in error["message"]
 
 
+def test_f16_is_packed_where_the_adapter_has_none(
+    browser: Browser, page: Browser, published: Publish
+) -> None:
+    url = published("half")
+    assert "shader-f16" not in page.script("return (await edgerelax.capabilities()).features")
+    with runtime_page(browser, HARDWARE) as other:
+        for backend, variant in (("webgpu", "gpu"), ("wasm", "cpu-relaxed")):
+            other.open("half", url, backend=backend)
+            outputs = other.run("half", X)[0]
+            for name, wanted in SMALL["half"].expected(X).items():
+                np.testing.assert_allclose(outputs[name], wanted, atol=5e-3)
+            found = other.script("await models.half.dispose(); return models.half.variant")
+            assert found == variant
+    error = error_of(page, LOAD, {"url": url, "options": {"variant": "gpu-f16"}})
+    assert error["code"] == "limit" and "there is no shader-f16 here" in error["message"]
+
+
 def needing(folder: Path, needs: dict[str, dict[str, Any]]) -> None:
     """Say of variants what they need."""
     path = folder / "manifest.json"

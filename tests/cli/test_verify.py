@@ -66,9 +66,7 @@ def test_a_model_that_onnxruntime_does_not_run(cli: Command) -> None:
     assert "onnxruntime cannot run model.onnx" in verify(cli)
 
 
-@pytest.mark.parametrize(
-    "name", ["weights-00001-of-00001.safetensors", "kernels-cpu-relaxed_cpu.wasm"]
-)
+@pytest.mark.parametrize("name", ["weights-00001-of-00001.safetensors", "kernels-cpu.wasm"])
 def test_an_altered_file_is_named(cli: Command, name: str) -> None:
     path = cli.folder / "out" / name
     data = bytearray(path.read_bytes())
