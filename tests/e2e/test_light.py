@@ -16,7 +16,7 @@ from tests.e2e.models import TOLERANCE
 
 VARIANTS = {
     "squeezenet": ("cpu", "software"),
-    "shufflenet": ("cpu", "gpu"),
+    "shufflenet": ("cpu", "software"),
     "resnet50": ("cpu",),
     "densenet121": ("cpu",),
     "inception_v1": ("cpu",),
