@@ -28,6 +28,7 @@ def attention(
     steps: Sequence[Step],
     dims: Sequence[int],
     nan_to_zero: bool = False,
+    hidden: int = -1,
 ) -> Array:
     """softmax(f(q kᵀ)) v for each point of `batch`; arrays are q, k, v and what the steps use.
 
@@ -40,6 +41,7 @@ def attention(
 
     Scores and sums are f32, or f64 for f64. A query with no keys gives 0; one whose scores are all
     -inf NaN, as softmax does, or 0 if `nan_to_zero`, which holds for all weights that are NaN.
+    Queries where the other array `hidden`, the same for all keys, is true give 0 as well.
     """
     queries, keys, width, depth = sizes
     held = np.dtype(np.float64) if from_numpy(arrays[0].dtype) == F64 else F32.numpy
@@ -57,6 +59,8 @@ def attention(
         weights = powers / powers.sum(axis=-1, keepdims=True)
     if nan_to_zero:
         weights = np.where(np.isnan(weights), held.type(0), weights)
+    if hidden >= 0:
+        weights = np.where(others[hidden], held.type(0), weights)
     result = np.zeros(dims, arrays[0].dtype)
     target = _seen(result, views[-1], (*batch, queries, depth))
     target[...] = np.matmul(weights, v.astype(held))

@@ -41,6 +41,8 @@ def _infer(site: CallSite) -> Annotation:
                    "for each operand and the result")  # fmt: skip
     if any(len(view) != axes + 1 for view in attrs["views"]):
         raise fail(site, f"a view is an offset and {axes} strides")
+    if attrs["hidden"] >= 0:
+        _check_step(site, ("where", attrs["hidden"], 0.0))
     for step in attrs["steps"]:
         _check_step(site, step)
     return Tensor(exprs(attrs["dims"]), dtype)
@@ -68,6 +70,7 @@ def _lower(site: CallSite) -> LoopFunc:
         "steps": attrs["steps"],
         "dims": exprs(attrs["dims"]),
         "nan_to_zero": bool(attrs["nan_to_zero"]),
+        "hidden": attrs["hidden"],
     }
     inputs = present(inputs_of(site))
     return loop_func(site, [Template("attention", inputs, outputs_of_site(site), params)])
@@ -119,6 +122,7 @@ OPERATORS = (
             "steps": (),
             "dims": (),
             "nan_to_zero": False,
+            "hidden": -1,
         },
         variadic=True,
         samples=(
@@ -130,6 +134,7 @@ OPERATORS = (
             _masked(_SHOWN, (("where", 0, float("-inf")),)),
             _masked(_SHOWN, (("where", 0, float("-inf")),), nan_to_zero=True),
             _masked(_SHOWN, (("unless", 0, -1e4),)),
+            _masked(_SHOWN[:, :, :1], (), hidden=0),
             _masked(normal(2, 1, 5), (("mul", -1, 2.0), ("add", 0, 0.0))),
         ),
     ),

@@ -4,7 +4,8 @@
 
 Recognised by structure, backwards from the second product: f is any chain of scales, masks added
 or chosen by `where`, clips and tanh, in any order, each with operands that broadcast to the scores;
-casts and reshapes of the batch dims may stand between. A safe softmax (NaN made 0) is a flag.
+casts and reshapes of the batch dims may stand between. Weights may be made 0 where they are NaN, or
+for queries that a condition names.
 Reshapes, transposes, slices and expands around q, k, v, the masks and y become strided views of
 what they move (strided.py), so that heads are read where the projection left them.
 
@@ -111,19 +112,20 @@ class _Finder:
 
     # the way back from the second product
 
-    def _weights(self, call: Call) -> tuple[Value, bool] | None:
-        """The softmax that gives a product's left operand, and whether its NaN became 0."""
+    def _weights(self, call: Call) -> tuple[Value, Call | None] | None:
+        """The softmax that gives a product's left operand, and what made 0 of some of it."""
         if call.op.name != "matmul" or call.attrs["transpose_a"]:
             return None
-        value, safe = self._plain(call.args[0]), False
+        value = self._plain(call.args[0])
         choice = self.calls.get(value) if value is not None else None
-        if choice is not None and choice.op.name == "where":
-            value = self._plain(self._nan_to_zero(choice))
-            safe = True
+        if choice is not None and choice.op.name == "where" and _number(choice.args[1]) == 0:
+            value = self._plain(choice.args[2])
+        else:
+            choice = None
         made = self.calls.get(value) if value is not None else None
         if value is None or made is None or made.op.name != "softmax":
             return None
-        return value, safe
+        return value, choice
 
     def _plain(self, value: Value | None) -> Value | None:
         """The value without the casts and reshapes that it came through."""
@@ -133,15 +135,26 @@ class _Finder:
             value = call.args[0]
         return value
 
-    def _nan_to_zero(self, call: Call) -> Value | None:
-        """x of where(isnan(x), 0, x)."""
-        test, then, other = call.args
+    def _nan_to_zero(self, call: Call) -> bool:
+        """Whether a choice of 0 or x is where(isnan(x), 0, x)."""
+        test, _, other = call.args
         found = self.calls.get(test) if test is not None else None
-        if found is None or found.op.name != "isnan" or found.args[0] is not other:
-            return None
-        return other if _number(then) == 0 else None
+        return found is not None and found.op.name == "isnan" and found.args[0] is other
 
-    def _attention(self, var: Var, call: Call, weights: Value, safe: bool) -> Binding | _No:
+    def _hidden_rows(self, call: Call) -> _Seen | None:
+        """The condition of a choice of 0 or x, if it is the same for all keys."""
+        test, _, other = call.args
+        given = None if test is None else dims_of(test)
+        dims = None if other is None else dims_of(other)
+        seen = None if test is None else self._seen(test)
+        if seen is None or given is None or dims is None or (given and given[-1].as_int() != 1):
+            return None
+        view = broadcast(seen.view, given, dims)
+        return None if view is None else _Seen(seen.source, view)
+
+    def _attention(
+        self, var: Var, call: Call, weights: Value, zeroed: Call | None
+    ) -> Binding | _No:
         if _dtype(var) not in DTYPES:
             return _No(f"attention of {_dtype(var)}")
         scores = self._scores(call, weights)
@@ -152,6 +165,15 @@ class _Finder:
         assert q is not None and k is not None and v is not None
         if any(_dtype(x) != _dtype(var) for x in (q, k, v)):
             return _No("attention of operands of several types")
+        safe, hidden = False, -1
+        if zeroed is not None:
+            safe = self._nan_to_zero(zeroed)
+            rows = None if safe else self._hidden_rows(zeroed)
+            if not safe and rows is None:
+                return _No("probabilities chosen by more than their query")
+            if rows is not None:
+                hidden = len(scores.others)
+                scores.others.append(rows)
         spans = self._spans(var, scores, v, bool(call.attrs["transpose_b"]))
         if isinstance(spans, _No):
             return spans
@@ -179,6 +201,7 @@ class _Finder:
             "steps": tuple(scores.steps),
             "dims": _known(last),
             "nan_to_zero": safe,
+            "hidden": hidden,
         }
         return Binding(last, Call(OPS["attention"], tuple(s.source for s in seen), attrs))
 

@@ -234,6 +234,19 @@ def test_rows_without_keys_to_look_at_may_be_zero() -> None:
     assert fused(body)[0] == ["attention"]
 
 
+@pytest.mark.parametrize("keys,done", [(1, True), (T, False)])
+def test_queries_that_a_condition_makes_zero(keys: Any, done: bool) -> None:
+    """As in ONNX's definition of Attention. A condition on keys is none on queries."""
+
+    def body(f: Function) -> None:
+        q, k, v = qkv(f)
+        weights = call(f, "softmax", call(f, "matmul", q, k, transpose_b=True), axis=-1)
+        hidden = f.input("hidden", (B, 1, S, keys), BOOL)
+        f.output("y", call(f, "matmul", call(f, "where", hidden, number(f, 0.0), weights), v))
+
+    assert (fused(body)[0] == ["attention"]) == done
+
+
 def test_short_floats_with_scores_cast_to_f32() -> None:
     def body(f: Function) -> None:
         q, k, v = qkv(f, dtype=F16)

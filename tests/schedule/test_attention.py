@@ -28,7 +28,9 @@ def row_major(*dims: Expr | int) -> tuple[Expr, ...]:
     return (as_expr(0), *reversed(found))
 
 
-def attention(width, depth, *, steps=(), others=(), dtype=F32, safe=False, queries=S, keys=T):
+def attention(
+    width, depth, *, steps=(), others=(), dtype=F32, safe=False, hidden=-1, queries=S, keys=T
+):
     """Two heads; `others` are pairs of dtype and dims."""
     queries, keys = as_expr(queries), as_expr(keys)
     spans = [(HEADS, queries, width), (HEADS, keys, width), (HEADS, keys, depth)]
@@ -44,6 +46,7 @@ def attention(width, depth, *, steps=(), others=(), dtype=F32, safe=False, queri
         "steps": tuple(steps),
         "dims": out.dims,
         "nan_to_zero": safe,
+        "hidden": hidden,
     }
     stage = Template("attention", buffers, (out,), params)
     return LoopFunc("attention", buffers, (out,), (stage,))
@@ -74,6 +77,12 @@ def test_steps(name: str, safe: bool) -> None:
     func = attention(8, 6, steps=steps, others=others, safe=safe)
     for queries, keys in ((1, 1), (7, 18), (65, 5)):
         check(func, {"s": queries, "t": keys})
+
+
+@pytest.mark.parametrize("safe", [False, True])
+def test_queries_that_give_zero(safe: bool) -> None:
+    func = attention(8, 6, others=((BOOL, (1, S, 1)),), hidden=0, safe=safe)
+    check(func, {"s": 66, "t": 5})
 
 
 @pytest.mark.parametrize("dtype,tolerance", [(F16, 4e-3), (BF16, 3e-2)], ids=str)
@@ -138,6 +147,7 @@ def test_views_of_one_buffer() -> None:
         "steps": (),
         "dims": out.dims,
         "nan_to_zero": False,
+        "hidden": -1,
     }
     stage = Template("attention", (packed,) * 3, (out,), params)
     check(LoopFunc("attention", (packed,), (out,), (stage,)), {"s": 19})

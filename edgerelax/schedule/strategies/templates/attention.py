@@ -257,13 +257,14 @@ class _Kernel:
     def _store(self, query: Query) -> None:
         w, problem, out = self.w, self.problem, self.problem.out
         share = w.let("r", self._share(query))
+        kept = self._kept(query)
 
         def store(piece: Piece) -> None:
             place = problem.place(-1, query.axis, piece.axis)
             value = kop("mul", query.total.get(piece), share)
-            if problem.template.params["nan_to_zero"]:
+            if kept is not None:
                 zero = splat(f32(0.0), piece.lanes)
-                value = KSelect(F32, piece.lanes, kop("gt", query.weight, f32(0.0)), value, zero)
+                value = KSelect(F32, piece.lanes, kept, value, zero)
             value = w.let("y", convert(value, out.dtype))
             index = self.s.index
             if piece.lanes == 1:
@@ -277,6 +278,18 @@ class _Kernel:
 
         with w.when(query.inside):
             self._pieces(problem.depth, store)
+
+    def _kept(self, query: Query) -> KExpr | None:
+        """Whether a query's result is not 0 whatever its sums are; None if nothing asks."""
+        w, params = self.w, self.problem.template.params
+        kept: list[KExpr] = []
+        if params["nan_to_zero"]:
+            kept.append(kop("gt", query.weight, f32(0.0)))
+        if params["hidden"] >= 0:
+            first = self.body.bind("k", 1, i32(0))  # it is the same for all keys
+            hidden = self.problem.load(params["hidden"] + 3, query.axis, first)
+            kept.append(kop("not", self.s.value(hidden)))
+        return w.let("kept", _folded("and", kept)) if kept else None
 
     def _share(self, query: Query) -> KExpr:
         """What the sums are multiplied by: 1 over the sum of weights, 0 if there are no keys."""
