@@ -1,20 +1,18 @@
 ;; Narrow floats: bits in the low end of each i32 lane, values as f32 lanes. Rounding is to nearest, ties
 ;; to even, by integer addition to the bits below the last kept one.
 
-;; Subnormal f16 are multiples of 2^-24; the others are moved to the f32 exponents.
+;; The bits moved to where f32 has them, and the exponent by a product, which subnormals pass as well.
 (func $er_decode_f16_v4 (param $bits v128) (result v128) (local $size v128)
   (local.set $size (v128.and (local.get $bits) (i32x4.splat (i32.const 0x7fff))))
   (v128.or
     (i32x4.shl (v128.and (local.get $bits) (i32x4.splat (i32.const 0x8000))) (i32.const 16))
-    (v128.bitselect
-      (f32x4.mul (f32x4.convert_i32x4_s (local.get $size)) (f32x4.splat (f32.const 0x1p-24)))
-      (i32x4.add
+    (v128.or
+      (f32x4.mul
         (i32x4.shl (local.get $size) (i32.const 13))
-        (v128.bitselect
-          (i32x4.splat (i32.const 0x38000000))
-          (i32x4.splat (i32.const 0x70000000))
-          (i32x4.lt_s (local.get $size) (i32x4.splat (i32.const 0x7c00)))))
-      (i32x4.lt_s (local.get $size) (i32x4.splat (i32.const 0x400))))))
+        (f32x4.splat (f32.const 0x1p112)))
+      (v128.and
+        (i32x4.gt_s (local.get $size) (i32x4.splat (i32.const 0x7bff)))
+        (i32x4.splat (i32.const 0x7f800000))))))
 
 (func $er_encode_f16_v4 (param $x v128) (result v128) (local $size v128) (local $r v128)
   (local.set $size (v128.and (local.get $x) (i32x4.splat (i32.const 0x7fffffff))))
