@@ -104,6 +104,51 @@ def is_view(func: LoopFunc) -> bool:
     return flat(load.buffer, load.index) == flat(stage.out, stage.store_index)
 
 
+def is_move(func: LoopFunc) -> bool:
+    """Whether every element of the result is an element of the operand, as it is."""
+    only = func.stages[0]
+    if len(func.stages) != 1 or not isinstance(only, Stage) or not isinstance(only.body, Load):
+        return False
+    guarded = only.combiner is not None or only.where is not None or only.index is not None
+    return not guarded and only.body.dtype == only.out.dtype
+
+
+def loads_stay_contiguous(before: LoopFunc, after: LoopFunc) -> bool:
+    """Whether moves that one stage took in left its loads affine, and of stride 1 where they were.
+
+    `after` is `before` with some buffers read through moves.
+    """
+    (one, *more), (other, *others) = before.stages, after.stages
+    if more or others or not isinstance(one, Stage) or not isinstance(other, Stage):
+        return False
+    was, now = list(one.loads()), list(other.loads())
+    if len(was) != len(now) or one.axes != other.axes or one.reduce != other.reduce:
+        return False
+    for old, new in zip(was, now, strict=True):
+        if old.index == new.index and old.buffer.dims == new.buffer.dims:
+            continue
+        place = flat(new.buffer, new.index)
+        if not _is_affine(place) or not _unit_axes(flat(old.buffer, old.index)) <= _unit_axes(
+            place
+        ):
+            return False
+    return True
+
+
+def _is_affine(expr: Expr) -> bool:
+    """Whether it is a sum of axes, each times something free of axes."""
+    for _, mono in expr.terms():
+        moving = [a for a in mono if as_expr(a).axes()]
+        if len(moving) > 1 or any(not isinstance(a, Axis) for a in moving):
+            return False
+    return True
+
+
+def _unit_axes(place: Expr) -> frozenset[Axis]:
+    """The axes along which a place moves by 1."""
+    return frozenset(a for a in place.axes() if a not in (place - a).axes())
+
+
 def flat(buffer: Buffer, index: tuple[Expr, ...]) -> Expr:
     """Row-major position of an element."""
     position = as_expr(0)

@@ -4,7 +4,8 @@ Before: legalised graph functions. After: groups of two or more calls are privat
 with attribute `primitive`, called in place of their last member; fuse_loops.py merges each into one
 loop function. Kinds come from classify.py. A group never binds more buffers than the target allows,
 and has one result. It never holds two anchors (contraction, window, row chain or reduction), unless
-all are reductions of the same rows: softmax or a norm written out is one chain.
+all are reductions of the same rows: softmax or a norm written out is one chain. What only moves
+elements joins the contraction that reads them if its loads stay affine and contiguous.
 
     conv ──► add ──► relu      conv's post-dominator is add, add's is relu; all edges are
     elementwise: ▲               one group {conv, add, relu}; `scale` joins as a broadcast producer
@@ -29,7 +30,13 @@ from edgerelax.ir.graph import (
 )
 from edgerelax.ir.names import Names
 from edgerelax.ir.types import Tensor
-from edgerelax.passes.classify import Kind, classify, classify_operand
+from edgerelax.passes.classify import (
+    Kind,
+    classify,
+    classify_operand,
+    is_move,
+    loads_stay_contiguous,
+)
 from edgerelax.passes.fuse_loops import merge
 
 ROWS = frozenset((Kind.REDUCTION, Kind.ROW))
@@ -43,6 +50,7 @@ class Phase(Enum):
     EPILOGUES = 0
     ROWS = 1
     INJECTIVE = 2
+    MOVES = 3
 
 
 @dataclass(slots=True)
@@ -121,9 +129,10 @@ class _Fuser:
         return nodes
 
     def _partition(self, nodes: list[_Node]) -> list[int]:
-        """Union-find over the nodes, in three phases.
+        """Union-find over the nodes, in four phases.
 
-        Epilogues and broadcasts, then rows that are reduced several times, then injective chains.
+        Epilogues and broadcasts, then rows that are reduced several times, then injective chains,
+        last those that only move elements into the contractions that read them.
         """
         parent = list(range(len(nodes)))
 
@@ -144,6 +153,9 @@ class _Fuser:
                 kind = max(nodes[m].kind for m in members if find(m) == find(k))
                 if phase is Phase.ROWS:
                     fits = self._are_rows([nodes[m] for m in members])
+                elif phase is Phase.MOVES:
+                    rest = [nodes[m] for m in members if find(m) == find(sink)]
+                    fits = self._moves_into([nodes[m] for m in members], rest)
                 else:
                     fits = _may_fuse(nodes, k, kind, path, phase) and self._fits(nodes, members)
                 if fits:
@@ -168,6 +180,23 @@ class _Fuser:
             return False
         merged = merge(_group_func("rows", group), self.module.loops)
         return classify(merged) in ROWS
+
+    def _moves_into(self, group: list[_Node], anchored: list[_Node]) -> bool:
+        """Whether all but a contraction's group only move what it loads, for free.
+
+        Free is what leaves its loads affine, and of stride 1 along the axes where they were so.
+        """
+        moves = [node for node in group if node not in anchored]
+        if sum(node.kind is Kind.OUT_FUSIBLE for node in anchored) != 1:
+            return False
+        if not all(is_move(self.module.loops[node.call.func]) for node in moves):
+            return False
+        if len({node.call.device for node in group}) > 1 or not self._within_limits(group):
+            return False
+        before, after = (
+            merge(_group_func("moved", g), self.module.loops) for g in (anchored, group)
+        )
+        return loads_stay_contiguous(before, after)
 
     def _outline(self, block: Block, nodes: list[_Node], groups: list[int]) -> Block:
         members: dict[int, list[int]] = {}
