@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 from edgerelax import api
 from edgerelax.checking import difference
 from tests.browser.harness import Browser, chromium
-from tests.e2e.models import REAL, Inputs, run_reference, shape_text
+from tests.e2e.models import HEADLINE, REAL, Inputs, run_reference, shape_text
 
 SITE = ROOT / "dist" / "site"
 MODELS = SITE / "models"
@@ -38,15 +38,16 @@ class Row:
 
 
 def main(arguments: list[str]) -> int:
-    if set(arguments) - {"--serve"}:
-        print("usage: scripts/demo [--serve]")
+    if set(arguments) - {"--serve", "--all"}:
+        print("usage: scripts/demo [--all] [--serve]")
         return 2
-    build_site()
+    names = tuple(REAL) if "--all" in arguments else HEADLINE
+    build_site(names)
     rows: list[Row] = []
-    for name in REAL:
+    for name in names:
         rows += run_natively(name)
     with chromium(SITE / "check") as browser:
-        for name in REAL:
+        for name in names:
             rows += run_in_browser(browser, name)
     show(rows)
     if "--serve" in arguments:
@@ -54,14 +55,14 @@ def main(arguments: list[str]) -> int:
     return 0 if all(row.difference <= 1e-3 for row in rows) else 1
 
 
-def build_site() -> None:
+def build_site(names: tuple[str, ...]) -> None:
     """The web app, and each model exported beside it."""
     shutil.rmtree(SITE, ignore_errors=True)
     shutil.copytree(ROOT / "webapp" / "dist", SITE)
     (SITE / "check").mkdir()
-    for name, model in REAL.items():
+    for name in names:
         start = time.perf_counter()
-        executable = api.compile(model.path)
+        executable = api.compile(REAL[name].path)
         executable.save(MODELS / name)
         launches = executable.report.launches
         console.print(

@@ -18,7 +18,7 @@ from scripts.benchmark.cases import Subject, subject
 from scripts.benchmark.roofline import roofline
 from scripts.benchmark.rounds import Effort
 from tests.browser.harness import ROOT
-from tests.e2e.models import REAL
+from tests.e2e.models import HEADLINE, REAL
 
 SITE = ROOT / "dist" / "bench"
 DOCS = ROOT / "docs" / "bench.md"
@@ -31,7 +31,9 @@ def arguments() -> argparse.Namespace:
         prog="scripts/bench",
         description="Measures edgerelax and ONNX Runtime side by side, sample by sample in turn.",
     )
-    parser.add_argument("--models", nargs="+", choices=REAL, default=list(REAL), metavar="MODEL")
+    parser.add_argument(
+        "--models", nargs="+", choices=REAL, default=list(HEADLINE), metavar="MODEL"
+    )
     parser.add_argument("--hosts", nargs="+", choices=contest.HOSTS, default=list(contest.HOSTS))
     parser.add_argument("--rounds", type=int, default=9, help="warm rounds at most (9)")
     parser.add_argument("--starts", type=int, default=3, help="fresh starts (3)")

@@ -234,6 +234,9 @@ REAL = {
         RealModel("basic-pitch", "basic-pitch/model.onnx", chords),
     )
 }
+HEADLINE = ("minilm", "ppocr-det", "ppocr-cls", "ppocr-rec", "silero", "silero-if")
+"""The models of the demo site and of the bench, unless others are asked for."""
+
 TOLERANCE = 1e-3  # of the output's scale
 
 
