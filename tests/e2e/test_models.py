@@ -21,7 +21,7 @@ from tests.e2e.models import (
 )
 
 
-@pytest.mark.parametrize("variant", ["cpu", "gpu", "software"])
+@pytest.mark.parametrize("variant", ["cpu-relaxed", "cpu", "gpu", "software"])
 @pytest.mark.parametrize("name", REAL)
 def test_equals_onnxruntime(name: str, variant: str) -> None:
     with compiled(name).session(variant=variant) as session:
