@@ -83,7 +83,7 @@ def _stepped(scores: Array, step: Step, others: Sequence[Array]) -> Array:
 def _seen(array: Array, view: View, shape: tuple[int, ...]) -> Array:
     """The elements that a view sees. They may be written where no two are one."""
     offset, *strides = view
-    flat = array.reshape(-1)
+    flat = np.ascontiguousarray(array).reshape(-1)
     last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
     if math.prod(shape) and not 0 <= offset <= last < flat.size:
         raise VerifyError(f"attention: a view reaches from {offset} to {last} of {flat.size}")
