@@ -127,7 +127,7 @@ def _merge(stage: Stage, outer: Axis, inner: Axis) -> tuple[Axis, Stage] | None:
     both = Axis(f"{outer.name}*{inner.name}", outer.extent * inner.extent)
     quotient = as_expr(both) // inner.extent
     swaps: dict[Atom, ExprLike] = {outer: quotient, inner: both - quotient * inner.extent}
-    divisions = quotient.atoms() - {both}
+    divisions = {a for a in quotient.atoms() if a is not both and both in as_expr(a).axes()}
     merged = substitute_stage(stage, swaps)
     if any(divisions & expr.atoms() for expr in used_exprs(merged)):
         return None

@@ -12,7 +12,6 @@ from edgerelax.ir.diagnostics import UnsupportedError
 from edgerelax.ir.kernel import Kernel
 from edgerelax.ir.loop import LoopFunc, Stage, Template, outputs_of
 from edgerelax.ir.plan import Packed, Schedule, Version
-from edgerelax.ir.scalar import Buffer
 from edgerelax.schedule.contraction import Contraction, contraction
 from edgerelax.schedule.empty import without_empty
 from edgerelax.schedule.specialise import single_row_symbols, specialise
@@ -59,8 +58,6 @@ def schedule(func: LoopFunc, target: Target) -> Schedule:
 
 def _schedule(func: LoopFunc, target: Target) -> tuple[Version, tuple[str, ...], tuple[str, ...]]:
     prepared = prepare(func, target)
-    outer = {b.name for b in (*func.inputs, *func.outputs)}
-    temps: dict[str, Buffer] = {b.name: b for b in prepared.temps}
     chosen: list[str] = []
     reasons: list[str] = []
     kernels: list[Kernel] = []
@@ -69,13 +66,13 @@ def _schedule(func: LoopFunc, target: Target) -> tuple[Version, tuple[str, ...],
         name, emitted, why = choose(unit, target)
         at_work = [k for k in emitted.kernels if k.grid.as_int() != 0]
         kernels.extend(at_work)
-        temps.update((b.name, b) for b in emitted.temps)
         packed.extend(emitted.packed)
         chosen.extend(name for _ in at_work)
         reasons.extend(f"{unit.name}: {reason}" for reason in why)
-    used = {p.buffer.name for k in kernels for p in k.buffers}
-    kept = tuple(b for n, b in temps.items() if n in used and n not in outer)
-    return Version(tuple(kernels), kept, packed=tuple(packed)), tuple(chosen), tuple(reasons)
+    outer = {b.name for b in (*func.inputs, *func.outputs, *(p.buffer for p in packed))}
+    bound = {p.buffer.name: p.buffer for k in kernels for p in k.buffers}
+    temps = tuple(b for n, b in bound.items() if n not in outer)
+    return Version(tuple(kernels), temps, packed=tuple(packed)), tuple(chosen), tuple(reasons)
 
 
 def prepare(func: LoopFunc, target: Target) -> LoopFunc:

@@ -26,7 +26,7 @@ from edgerelax.schedule.tile import Group, Tile
 from edgerelax.schedule.writer import Writer, plus
 from edgerelax.sym import Axis, as_expr, ceildiv, divisible, prove_lt, upper_bound
 
-_PANEL = 8192  # elements of the right factor that an iteration reads, at most: half of an L1
+_PANEL = 32768  # elements of the right factor that an iteration reads, at most: part of an L2
 _PANELS = 4  # that a single row takes at once
 _WIDEST = {4: 8, 3: 8, 2: 16, 1: 32}
 """Columns of a tile by its rows. Sums, a step's right factors, a left one and a product take at
@@ -183,10 +183,10 @@ class _Body:
         return w.kernel(name, grid, 1, f"{describe(found)}, {config}")
 
     def _chunk(self) -> int:
-        """Columns of an iteration: tiles whose right factor fits the first cache."""
+        """Columns of an iteration: its rows stay in the first cache, its columns in the second."""
         steps = count(self.found.stage.reduce).as_int()
         tiles = 2 if steps is None else _PANEL // max(1, steps * self.widest)
-        return self.widest * min(max(tiles, 1), 16)
+        return self.widest * min(max(tiles, 1), 64)
 
     def _in_vectors(self, start: KExpr, stop: KExpr) -> KExpr:
         """Groups of four, several at once where there are enough; gives where the rest begins.
