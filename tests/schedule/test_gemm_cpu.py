@@ -35,6 +35,17 @@ def test_products_with_packed_columns(n):
         check(product(M, n, 5), {"m": m}, targets=(WASM,))
 
 
+@pytest.mark.parametrize("n", (7, 16))
+def test_products_with_transposed_weights(n):
+    x, w, y = buf("x", F32, M, 12), buf("w", F32, n, 12), buf("y", F32, M, n)
+    i, j, r = axis("i", M), axis("j", n), axis("r", 12)
+    stage = Stage(y, (i, j), x[i, r] * w[j, r], (r,), "sum")
+    func = weighted(LoopFunc("product", (x, w), (y,), (stage,)), "w")
+    assert bool(schedule(func, WASM).versions[-1].packed) == (n == 16)
+    for m in (1, 5):
+        check(func, {"m": m}, targets=(WASM,))
+
+
 def test_packed_columns_of_halves():
     check(product(M, 16, 3, F16), {"m": 7}, targets=(WASM,), tolerance=2e-2)
 

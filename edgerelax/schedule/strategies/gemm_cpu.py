@@ -68,19 +68,16 @@ def configs(product: Product, target: Target) -> tuple[str, ...]:
     """Tiles of rows x columns; `dot` has its vectors along the reduced axis."""
     found = product.found
     one = upper_bound(found.height) == 1
-    if _runs_along_steps(found):
-        return ("1x8 dot",) if one else ("2x4 dot",)
     if found.shares_left:
         return ("4x8", "4x4", "2x16", "1x32")
+    laid = _pack(found, 1, product.unit.weights)
+    if laid is None and _runs_along_steps(found):
+        return ("1x8 dot",) if one else ("2x4 dot",)
     if one:
         return ("1x32",)
-    if pack_rows(found, 1, product.unit.weights) is None and _panels(product) is not None:
+    if laid is not None and laid.found.lane is None:  # by columns
         return tuple(f"{h}x{PANEL}" for h in range(4, 1, -1))
     return tuple(f"{h}x{w}" for h, w in _WIDEST.items())
-
-
-def _panels(product: Product) -> Laid | None:
-    return pack_columns(product.found, product.unit.weights)
 
 
 def _runs_along_steps(found: Contraction) -> bool:
@@ -88,7 +85,6 @@ def _runs_along_steps(found: Contraction) -> bool:
     inner = found.stage.reduce[-1]
     return (
         not found.guards
-        and not found.shares_left
         and is_contiguous(found.left, inner)
         and is_contiguous(found.right, inner)
         and not is_contiguous(found.right, found.column)
@@ -116,11 +112,8 @@ def cost(product: Product, config: str, target: Target) -> float:
     if config.endswith("dot"):
         lefts, rights, vectors = rows, columns, columns
     reuse = 8.0 * rows * vectors / (lefts + rights)
-    if not is_contiguous(found.right, found.column) and not config.endswith("dot"):
-        rights *= 4
-    return roofline(
-        total.scaled(idle), target, threads=total.points / (rows * columns), reuse=reuse
-    )
+    threads = total.points / (rows * columns)
+    return roofline(total.scaled(idle), target, threads=threads, reuse=reuse)
 
 
 def emit(product: Product, config: str, target: Target) -> Emitted:
