@@ -179,7 +179,8 @@ def test_packed_group_query_attention() -> None:
 
 
 def test_quantised_products() -> None:
-    a, b = integers(0, 256, 3, 8, dtype="uint8"), integers(-128, 128, 8, 5, dtype="int8")
+    # With larger weights onnxruntime saturates sums of two products on CPUs without VNNI.
+    a, b = integers(0, 256, 3, 8, dtype="uint8"), integers(-64, 65, 8, 5, dtype="int8")
     constants = {
         "b": b, "as": np.float32(0.02), "bs": np.float32(0.03), "az": np.uint8(120),
         "bz": np.int8(3), "bias": normal(5),
