@@ -185,7 +185,7 @@ def test_dims_that_are_not_there() -> None:
 
 def test_unknown_names() -> None:
     proto = perceptron()
-    with pytest.raises(InputError, match="unknown target 'cuda'; known: cpu, webgpu"):
+    with pytest.raises(InputError, match="unknown target 'cuda'; known: webgpu, cpu"):
         api.compile(proto, target="cuda")
     with pytest.raises(InputError, match="fuze"):
         api.compile(proto, without=("fuze",))
