@@ -274,6 +274,7 @@ class _Function:
 
     def _launch(self, binding: graph.Binding, call: CallTIR) -> None:
         schedule = self.schedules[call.func, call.device]
+        buffers = self._buffers(binding, call)
         done = self.f.label()
         for version in schedule.versions:
             skip = self.f.label()
@@ -281,15 +282,14 @@ class _Function:
                 for guard in version.guards:
                     self.f.jump_if_zero(self.integers.cond(guard), skip)
                 for kernel in version.kernels:
-                    self._dispatch(binding, call, kernel)
+                    self._dispatch(call, kernel, buffers)
                 if version.guards:
                     self.f.jump(done)
             self.f.place(skip)
         self.f.place(done)
 
-    def _dispatch(self, binding: graph.Binding, call: CallTIR, kernel: Kernel) -> None:
-        if kernel.grid.as_int() == 0:
-            return
+    def _buffers(self, binding: graph.Binding, call: CallTIR) -> dict[str, Value | Place]:
+        """What the buffers of a call's kernels stand for, by name."""
         callee = self.module.loops[call.func]
         by_name: dict[str, Value | Place] = {}
         by_name.update({b.name: v for b, v in zip(callee.inputs, call.args, strict=True)})
@@ -301,6 +301,13 @@ class _Function:
         by_name.update(
             zip((b.name for b in temps), self.plan.workspaces.get(binding, ()), strict=True)
         )
+        return by_name
+
+    def _dispatch(
+        self, call: CallTIR, kernel: Kernel, by_name: Mapping[str, Value | Place]
+    ) -> None:
+        if kernel.grid.as_int() == 0:
+            return
         places = [self._binding(by_name[b.buffer.name], call.device) for b in kernel.buffers]
         scalars = [self.integers.reg(e) for _, e in kernel.scalars]
         number = self.builder.kernel(
