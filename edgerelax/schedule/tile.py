@@ -54,16 +54,14 @@ class Tile:
         s: Scalars,
         found: Contraction,
         *,
-        free_guards: Sequence[Scalar] = (),
         dot: bool = False,
     ) -> None:
-        """`free_guards` are known to hold for every column of the tile.
+        """`dot` runs the vectors along the innermost reduced axis, not along columns.
 
-        `dot` runs the vectors along the innermost reduced axis, not along columns, which then
-        come one by one.
+        Columns then come one by one.
         """
         self.w, self.s, self.found, self.dot = w, s, found, dot
-        self.guards = [g for g in found.guards if g not in free_guards]
+        self.guards = list(found.guards)
         self.row_guards: list[Scalar] = []
         self.column_guards: list[Scalar] = []
         self.rows: list[_Row] = []
