@@ -133,6 +133,11 @@ class LoopFunc:
         written = [b for s in self.stages for b in outputs_of(s)]
         return tuple(dict.fromkeys(b for b in written if b.name not in outer))
 
+    @property
+    def content(self) -> str:
+        """What makes loop functions equal: all but their names."""
+        return repr((self.inputs, self.outputs, self.stages, sorted(self.weights)))
+
     def symbols(self) -> tuple[Symbol, ...]:
         """Free symbols, by name."""
         found: set[Symbol] = set()

@@ -3,7 +3,8 @@
 Before: private graph functions that fuse.py outlined (attribute `primitive`), holding only
 CallTIRs. After: each is one LoopFunc and each call of it a CallTIR. A map stage disappears into
 the stages that load from it; a map over a reduction's result becomes its epilogue; what neither
-fits stays a stage with a local buffer. It never changes what is computed per element.
+fits stays a stage with a local buffer. It never changes what is computed per element. Equal
+results, as of the layers of a network, are one function: kernels are compiled once.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,17 +22,21 @@ def fuse_loops(module: Module) -> Module:
     """Turn every primitive graph function into a loop function."""
     loops = dict(module.loops)
     funcs: dict[str, GraphFunc] = {}
+    shared: dict[str, str] = {}  # by content, the first with it
+    merged: dict[str, str] = {}  # by primitive function, the loop function that it became
     for func in module.funcs.values():
         if func.attrs.get("primitive"):
-            loops[func.name] = merge(func, module.loops)
+            loop = merge(func, module.loops)
+            merged[func.name] = shared.setdefault(loop.content, func.name)
+            loops[func.name] = loop
         else:
             funcs[func.name] = func
 
     def to_tir(binding: Binding) -> list[Binding]:
         call = binding.value
-        if isinstance(call, CallGraph) and call.func not in funcs:
+        if isinstance(call, CallGraph) and call.func in merged:
             device = _device_of(module.funcs[call.func])
-            return [Binding(binding.var, CallTIR(call.func, call.args, device=device))]
+            return [Binding(binding.var, CallTIR(merged[call.func], call.args, device=device))]
         return [binding]
 
     fused = rewrite_module(replace(module, funcs=funcs), to_tir)

@@ -52,7 +52,7 @@ class _Lowering:
 
     def __init__(self, loops: dict[str, LoopFunc]) -> None:
         self.loops = loops
-        self.known = {_key(loop): name for name, loop in loops.items()}
+        self.known = {loop.content: name for name, loop in loops.items()}
         self.problems: list[str] = []
 
     def func(self, func: GraphFunc) -> GraphFunc:
@@ -100,7 +100,7 @@ class _Lowering:
 
     def _share(self, name: str, loop: LoopFunc) -> str:
         """The name of an equal function that is there already, or of this one added."""
-        key = _key(loop)
+        key = loop.content
         if key not in self.known:
             unique, k = name, 0
             while unique in self.loops:
@@ -109,11 +109,6 @@ class _Lowering:
             self.loops[unique] = replace(loop, name=unique)
             self.known[key] = unique
         return self.known[key]
-
-
-def _key(loop: LoopFunc) -> str:
-    """What makes loop functions equal: all but their names."""
-    return repr((loop.inputs, loop.outputs, loop.stages, sorted(loop.weights)))
 
 
 def bind_symbols(loop: LoopFunc, symbols: Mapping[Symbol, Expr]) -> LoopFunc:

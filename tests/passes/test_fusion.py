@@ -84,3 +84,19 @@ def test_equal_layers_share_a_loop_function() -> None:
     module = legal(build(body))
     assert len(calls(module)) == 3
     assert len(module.loops) == 1
+
+
+def test_equal_fused_layers_share_a_loop_function() -> None:
+    def body(f):
+        from edgerelax.ir.dtypes import F32
+
+        x = f.input("x", (N, 8), F32)
+        for k in range(3):
+            weight, bias = f.input(f"weight{k}", (8, 8), F32), f.input(f"bias{k}", (8,), F32)
+            product = f.call(OPS["matmul"], x, weight)
+            x = f.call(OPS["relu"], f.call(OPS["add"], product, bias))
+        f.output("y", x)
+
+    module = fused(build(body))
+    assert len(calls(module)) == 3
+    assert len(module.loops) == 1
