@@ -1,8 +1,8 @@
 """edgerelax: compile a model once, with symbolic shapes, and run it anywhere."""
 
-from edgerelax.api import Executable, Session, compile, load
+from edgerelax.api import Executable, Library, Session, compile, load
 from edgerelax.version import VERSION
 
 __version__ = VERSION
 
-__all__ = ["Executable", "Session", "__version__", "compile", "load"]
+__all__ = ["Executable", "Library", "Session", "__version__", "compile", "load"]

@@ -1,7 +1,7 @@
 """The Python interface: `compile`, `load`, and what they give (design 9)."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,12 @@ from edgerelax.frontends.onnx.symbols import DimSpec
 from edgerelax.hosts.choose import candidates, choose
 from edgerelax.hosts.cpu import OFFER as CPU_OFFER
 from edgerelax.hosts.cpu import open_cpu
+from edgerelax.hosts.library import Functions
 from edgerelax.hosts.session import Session
 from edgerelax.hosts.wgpu import find_adapter, offer_of, open_wgpu
 from edgerelax.ir.diagnostics import InputError
 from edgerelax.ir.graph import Module
+from edgerelax.ir.library import Function, Library
 from edgerelax.pipeline import Options, Report, compile_module
 
 Model = Any
@@ -30,9 +32,12 @@ DEVICES: Mapping[str, str | None] = {"auto": None, "cpu": "cpu", "wgpu": "gpu"}
 class Executable:
     """A compiled model: save it, look into it, run it here."""
 
-    def __init__(self, artifact: Artifact, report: Report) -> None:
+    def __init__(
+        self, artifact: Artifact, report: Report, libraries: Functions | None = None
+    ) -> None:
         self.artifact = artifact
         self.report = report
+        self.libraries = libraries or {}
 
     def save(self, folder: str | Path) -> Path:
         """Write the artifact folder."""
@@ -40,8 +45,8 @@ class Executable:
         return Path(folder)
 
     def session(self, device: str = "auto", variant: str | None = None) -> Session:
-        """Load it on a device of this machine."""
-        return open_session(self.artifact, device, variant)
+        """Load it on a device of this machine, with the functions of its libraries."""
+        return open_session(self.artifact, device, variant, self.libraries)
 
 
 def compile(
@@ -55,6 +60,7 @@ def compile(
     dump: str | Path | None = None,
     verify: bool = False,
     fp16: bool = False,
+    libraries: Sequence[Library] = (),
 ) -> Executable:
     """Compile a model once for all sizes that its symbolic dimensions allow.
 
@@ -70,25 +76,52 @@ def compile(
         dump: a folder that gets the module after every pass.
         verify: check the module's invariants after every pass.
         fp16: store weights and activations as f16 where that is safe; sums stay f32.
+        libraries: functions that take the place of operators (docs/libraries.md).
     """
     module = model if isinstance(model, Module) else load_onnx(model, dims=dims)
     folder = None if dump is None else Path(dump)
-    options = Options(target, fallback, tuple(variants), frozenset(without), folder, verify, fp16)
-    return Executable(*compile_module(module, _source(model), options))
+    functions = _functions(libraries)
+    options = Options(
+        target, fallback, tuple(variants), frozenset(without), folder, verify, fp16,
+        tuple(libraries),
+    )  # fmt: skip
+    return Executable(*compile_module(module, _source(model), options), functions)
 
 
-def load(folder: str | Path, device: str = "auto", variant: str | None = None) -> Session:
+def _functions(libraries: Sequence[Library]) -> Functions:
+    """What this machine has of them, by name. Raises InputError for two of one name."""
+    found: dict[str, Function] = {}
+    for entry in libraries:
+        own = entry.function
+        if own is not None and found.setdefault(entry.name, own) is not own:
+            raise InputError(f"two functions of one name: {entry.name}")
+    return found
+
+
+def load(
+    folder: str | Path,
+    device: str = "auto",
+    variant: str | None = None,
+    libraries: Functions | None = None,
+) -> Session:
     """Load an artifact folder. `device` is auto, wgpu or cpu; `variant` forces one by name.
 
-    Auto takes a hardware GPU, else the CPU.
+    Auto takes a hardware GPU, else the CPU. `libraries` are the functions that the artifact was
+    compiled to call, by name.
     """
-    return open_session(Artifact.open(folder), device, variant)
+    return open_session(Artifact.open(folder), device, variant, libraries)
 
 
-def open_session(artifact: Artifact, device: str = "auto", variant: str | None = None) -> Session:
+def open_session(
+    artifact: Artifact,
+    device: str = "auto",
+    variant: str | None = None,
+    libraries: Functions | None = None,
+) -> Session:
     """Load an artifact on a device of this machine: the first variant that fits, or a named one.
 
-    Raises InputError for an unknown device or variant, UnsupportedError where nothing fits.
+    Raises InputError for an unknown device or variant and where library functions are missing,
+    UnsupportedError where nothing fits.
     """
     if device not in DEVICES:
         raise InputError(f"unknown device {device!r}; known: {', '.join(DEVICES)}")
@@ -97,8 +130,8 @@ def open_session(artifact: Artifact, device: str = "auto", variant: str | None =
     offers = [CPU_OFFER] if adapter is None else [offer_of(adapter), CPU_OFFER]
     program = choose(programs, offers)
     if program.device == "cpu":
-        return open_cpu(artifact, program)
-    return open_wgpu(artifact, program, adapter)
+        return open_cpu(artifact, program, libraries)
+    return open_wgpu(artifact, program, adapter, libraries)
 
 
 def _source(model: Model) -> Source:
@@ -117,4 +150,4 @@ def _metadata(path: Path) -> dict[str, str]:
     return {entry.key: entry.value for entry in proto.metadata_props}
 
 
-__all__ = ["Executable", "Session", "compile", "load", "open_session"]
+__all__ = ["Executable", "Library", "Session", "compile", "load", "open_session"]

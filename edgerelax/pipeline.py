@@ -21,6 +21,7 @@ from edgerelax.ir.diagnostics import EdgeRelaxError, InputError, PassError
 from edgerelax.ir.graph import CallTIR, Module
 from edgerelax.ir.kernel import Kernel
 from edgerelax.ir.kernel_verify import verify_kernel
+from edgerelax.ir.library import Library
 from edgerelax.ir.outcome import taken
 from edgerelax.ir.plan import MemoryPlan, Schedule
 from edgerelax.ir.printer import write
@@ -32,6 +33,7 @@ from edgerelax.passes.check_plan import check_plan
 from edgerelax.passes.combine_matmuls import combine_matmuls
 from edgerelax.passes.cse import cse
 from edgerelax.passes.dce import dce
+from edgerelax.passes.dispatch_library import dispatch_library, for_device
 from edgerelax.passes.fold_constants import fold_constants
 from edgerelax.passes.fold_scales import fold_scales
 from edgerelax.passes.fold_transposes import fold_transposes
@@ -65,6 +67,7 @@ GRAPH: tuple[Pass, ...] = (
     combine_matmuls,  # after fold_scales: biases and scales are where it looks for them
     fuse_attention,  # after combine_matmuls: heads are views of the product it made
     guard,  # needs the operators' rules; what nothing uses needs no check
+    dispatch_library,  # before legalize: patterns are of operators; from here on per device
     legalize,  # from here on only loop functions; the rest is per device
     canonicalize,  # takes apart the tuples of operators that became one function per result
     dce,  # operands that became literals
@@ -80,6 +83,7 @@ OPTIONAL = frozenset(
         "sink_factors",
         "combine_matmuls",
         "fuse_attention",
+        "dispatch_library",
         "fuse",
         "reuse",
         "capture",
@@ -94,7 +98,8 @@ class Options:
 
     `target` is `webgpu` or `cpu`; `fallback` adds the programs of the CPU to those of a GPU.
     `variants` are the names in VARIANTS to make a program for; none: all that target and fallback
-    call for. `fp16` stores weights and activations as f16 where that is safe.
+    call for. `fp16` stores weights and activations as f16 where that is safe. `libraries` may take
+    the place of operators.
     """
 
     target: str = "webgpu"
@@ -104,6 +109,7 @@ class Options:
     dump: Path | None = None
     verify: bool = False
     fp16: bool = False
+    libraries: tuple[Library, ...] = ()
 
 
 @dataclass(slots=True)
@@ -128,8 +134,10 @@ def compile_module(module: Module, source: Source, options: Options) -> tuple[Ar
         )
     wanted = variants_of(options)
     runner = _Runner(options, Report())
-    module = runner.run_all(module, graph_passes(options))
-    variants = _Variants(module, runner)
+    passes = graph_passes(options)
+    at = passes.index(dispatch_library)
+    module = runner.run_all(module, passes[:at])
+    variants = _Variants(module, passes[at + 1 :], runner)
     artifact = pack(
         list(module.funcs.values()),
         _distinct([variants.compile(variant) for variant in wanted]),
@@ -166,8 +174,9 @@ def variants_of(options: Options) -> list[Variant]:
 class _Variants:
     """Makes a module's programs. What several variants have in common is done once."""
 
-    def __init__(self, module: Module, runner: "_Runner") -> None:
-        self.module, self.runner = module, runner
+    def __init__(self, module: Module, lowering: Sequence[Pass], runner: "_Runner") -> None:
+        self.module, self.lowering, self.runner = module, lowering, runner
+        self._lowered: dict[tuple[Library, ...], Module] = {}
         self.weights = WeightTable()
         self._fused: dict[tuple[Device, int], Module] = {}
         self._schedules: dict[tuple[int, Target], Schedule] = {}  # by identity of a fused loop
@@ -195,6 +204,7 @@ class _Variants:
             made.lowered.weights_on_gpu,
             made.lowered.weights_on_cpu,
             made.plans,
+            made.lowered.libraries,
         )
 
     def _make(self, target: Target) -> "_Made":
@@ -228,8 +238,22 @@ class _Variants:
                 fuse_loops,  # merges each into one loop function
                 dce,  # loop functions that were merged away
             )
-            self._fused[key] = self.runner.run_all(self.module, passes, prefix=f"{device}-")
+            module = self._lower(device)
+            self._fused[key] = self.runner.run_all(module, passes, prefix=f"{device}-")
         return self._fused[key]
+
+    def _lower(self, device: Device) -> Module:
+        """The module without operators: once for devices that may call the same libraries."""
+        known = self.runner.options.libraries
+        libraries = for_device(known, device)
+        if libraries not in self._lowered:
+            dispatch = _named(
+                "dispatch_library", lambda m: dispatch_library(m, libraries=libraries)
+            )
+            passes = (dispatch, *self.lowering)
+            prefix = f"{device}-" if known else ""
+            self._lowered[libraries] = self.runner.run_all(self.module, passes, prefix)
+        return self._lowered[libraries]
 
     def _schedule_all(self, module: Module, target: Target) -> dict[tuple[str, str], Schedule]:
         """A schedule for each loop function on each device that calls it."""

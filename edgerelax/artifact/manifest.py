@@ -12,7 +12,7 @@ from edgerelax.ir.diagnostics import FormatError, InputError
 from edgerelax.ir.dtypes import DTYPES
 
 FORMAT = "edgerelax"
-VERSION = 2
+VERSION = 3
 MANIFEST = "manifest.json"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -87,6 +87,27 @@ class GpuKernel(Strict, frozen=True):
     features: list[str] = []
 
 
+class OperandInfo(Strict, frozen=True):
+    """An operand of a library function; its dims come with each call."""
+
+    dtype: str
+    rank: Count
+
+
+class LibraryInfo(Strict, frozen=True):
+    """A way of calling a function that the host has to bring along, by name.
+
+    Those of the CPU follow the CPU kernels in the function table, in this order; commands of the
+    GPU name theirs by its number among those of the GPU.
+    """
+
+    function: str
+    device: Literal["gpu", "cpu"]
+    inputs: list[OperandInfo]
+    outputs: list[OperandInfo]
+    attrs: dict[str, Any] = {}
+
+
 class SlabInfo(Strict, frozen=True):
     """A block of memory; bytes is an expression where a symbol has no bound."""
 
@@ -125,6 +146,7 @@ class ProgramInfo(Strict, frozen=True):
     gpu_kernels: list[GpuKernel]
     cpu_kernels: list[str]  # names by index in the function table
     cpu_kernels_file: FileName | None
+    libraries: list[LibraryInfo]
     weights_on_gpu: list[Count]
     weights_on_cpu: list[Count]
     memory: MemoryInfo
@@ -248,6 +270,12 @@ def _check_program(program: ProgramInfo, weights: int, where: str) -> None:
         raise FormatError(f"{where}: variant {program.name}: only those of a GPU have an adapter")
     if program.cpu_kernels and program.cpu_kernels_file is None:
         raise FormatError(f"{where}: variant {program.name}: its CPU kernels have no file")
+    for entry in program.libraries:
+        for operand in (*entry.inputs, *entry.outputs):
+            if operand.dtype not in DTYPES:
+                raise FormatError(
+                    f"{where}: library {entry.function} has the unknown dtype {operand.dtype!r}"
+                )
     for index in (*program.weights_on_gpu, *program.weights_on_cpu):
         if index >= weights:
             raise FormatError(f"{where}: no weight {index}, there are {weights}")

@@ -10,9 +10,11 @@ from edgerelax.artifact.manifest import (
     VERSION,
     FunctionInfo,
     GpuKernel,
+    LibraryInfo,
     Manifest,
     MemoryInfo,
     Needs,
+    OperandInfo,
     ProgramInfo,
     SlabInfo,
     Source,
@@ -22,6 +24,7 @@ from edgerelax.artifact.manifest import (
 )
 from edgerelax.artifact.store import Artifact, file_info
 from edgerelax.artifact.weights import pack_weights
+from edgerelax.codegen.libraries import LibraryCall
 from edgerelax.ir.graph import Constant, GraphFunc, Value
 from edgerelax.ir.kernel import Kernel
 from edgerelax.ir.plan import MemoryPlan
@@ -47,6 +50,7 @@ class Compiled:
     weights_on_gpu: Sequence[int]
     weights_on_cpu: Sequence[int]
     plans: Sequence[MemoryPlan]
+    libraries: Sequence[LibraryCall] = ()
 
     @property
     def weights(self) -> list[int]:
@@ -117,6 +121,7 @@ def _programs(
             gpu_kernels=[_kernel(kernel, *texts[text]) for kernel, text in program.gpu_kernels],
             cpu_kernels=[kernel.name for kernel in program.cpu_kernels],
             cpu_kernels_file=None if program.wasm is None else wasms[program.wasm],
+            libraries=[_library(call) for call in program.libraries],
             weights_on_gpu=list(program.weights_on_gpu),
             weights_on_cpu=list(program.weights_on_cpu),
             memory=_memory(program.plans),
@@ -158,6 +163,16 @@ def _kernel(kernel: Kernel, file: str, start: int, end: int) -> GpuKernel:
         buffers=[b.access for b in kernel.buffers],
         scalars=1 + len(kernel.scalars),
         features=sorted(kernel.features),
+    )
+
+
+def _library(call: LibraryCall) -> LibraryInfo:
+    return LibraryInfo(
+        function=call.function,
+        device="gpu" if call.device == "gpu" else "cpu",
+        inputs=[OperandInfo(dtype=dtype.name, rank=rank) for dtype, rank in call.inputs],
+        outputs=[OperandInfo(dtype=dtype.name, rank=rank) for dtype, rank in call.outputs],
+        attrs=dict(call.attrs),
     )
 
 

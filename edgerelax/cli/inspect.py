@@ -92,6 +92,8 @@ def _print_program(console: Console, manifest: Manifest, program: ProgramInfo) -
         print(columns(rows))
     if program.cpu_kernels:
         console.print(f"  {len(program.cpu_kernels)} CPU kernels")
+    for name in dict.fromkeys(entry.function for entry in program.libraries):
+        console.print(f"  calls the library function {escape(name)}")
 
 
 def _signature(tensor: TensorInfo) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from edgerelax.codegen.integers import Integers
+from edgerelax.codegen.libraries import Libraries, LibraryCall, dims_of, grid_of
 from edgerelax.codegen.packed_weights import PackedWeights, packed_of
 from edgerelax.codegen.program import (
     Binding,
@@ -79,6 +80,7 @@ class Lowered:
     cpu_kernels: list[Kernel]
     weights_on_gpu: list[int]
     weights_on_cpu: list[int]
+    libraries: list[LibraryCall]
 
 
 def lower(
@@ -91,11 +93,12 @@ def lower(
     builder = ProgramBuilder()
     packed = PackedWeights()
     kernels = _Kernels()
+    libraries = Libraries()
     plans: dict[str, MemoryPlan] = module.attrs["plans"]
     for func in module.funcs.values():
         _Function(
-            builder, module, func, plans[func.name], schedules, weights, packed, kernels, main,
-            capture,
+            builder, module, func, plans[func.name], schedules, weights, packed, kernels,
+            libraries, main, capture,
         )  # fmt: skip
     devices = {0: "gpu", 1: "cpu"}
     on = {
@@ -103,7 +106,8 @@ def lower(
         for b, d in devices.items()
     }
     data = builder.encode()
-    return Lowered(data, kernels.of["gpu"], kernels.of["cpu"], on["gpu"], on["cpu"])
+    called = [*libraries.of["gpu"], *libraries.of["cpu"]]
+    return Lowered(data, kernels.of["gpu"], kernels.of["cpu"], on["gpu"], on["cpu"], called)
 
 
 class _Kernels:
@@ -134,12 +138,13 @@ class _Function:
         weights: WeightTable,
         packed: PackedWeights,
         kernels: _Kernels,
+        libraries: Libraries,
         main: str,
         capture: bool,
     ) -> None:
         self.builder, self.module, self.func, self.plan = builder, module, func, plan
         self.schedules, self.weights, self.kernels = schedules, weights, kernels
-        self.packed = packed
+        self.packed, self.libraries = packed, libraries
         self.main, self.capture = main, capture
         self.params = {p: k for k, p in enumerate(func.params)}
         self.f = builder.function(
@@ -182,7 +187,7 @@ class _Function:
         self._flush(run)
 
     def _device(self, call: CallTIR | CallLibrary) -> str:
-        return call.device if isinstance(call, CallTIR) else self.main
+        return call.device or self.main
 
     def _single(self, binding: graph.Binding) -> None:
         match binding.value:
@@ -233,14 +238,23 @@ class _Function:
             if isinstance(call, CallTIR):
                 self._launch(binding, call)
             else:
-                places = [
-                    self._binding(v, self.main) for v in (*call.args, *self._results(binding))
-                ]
-                self.f.library(call.func, places, [])
+                self._library(call, self._results(binding))
+
+    def _library(self, call: CallLibrary, results: Sequence[Value]) -> None:
+        device, values = self._device(call), (*call.args, *results)
+        places = [self._own_range(v, device) for v in values]
+        dims = [self.integers.reg(d) for v in values for d in dims_of(v)]
+        number = self.libraries.number(call, device, results)
+        if device == "gpu":
+            self.f.library(str(number), places, dims)
+            return
+        kernel = self.builder.library(number, len(places), len(dims))
+        self.f.dispatch(kernel, self.integers.reg(grid_of(results)), places, dims)
 
     def _symbols(self, binding: graph.Binding, call: CallTIR | CallLibrary) -> set[Symbol]:
         values = (*call.args, *self._results(binding))
         exprs = [e for v in values for e in self._place_exprs(v)]
+        exprs += [e for v in values if isinstance(call, CallLibrary) for e in dims_of(v)]
         if isinstance(call, CallTIR):
             exprs += [e for p in self.plan.workspaces.get(binding, ()) for e in (p.offset, p.bytes)]
             for version in self.schedules[call.func, call.device].versions:

@@ -95,6 +95,7 @@ class ProgramBuilder:
     weights: list[Weight] = field(default_factory=list)
     slabs: list[Slab] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
+    libraries: set[int] = field(default_factory=set)  # places among the kernels
     functions: list["FunctionBuilder"] = field(default_factory=list)
     regions: int = 0
 
@@ -113,11 +114,11 @@ class ProgramBuilder:
 
     def kernel(self, device: str, index: int, buffers: int, scalars: int) -> int:
         """Kernel `index` of the device's table; `scalars` counts those after the grid."""
-        row = Kernel(_device(device), index, buffers, scalars)
-        if row in self.kernels:
-            return self.kernels.index(row)
-        self.kernels.append(row)
-        return len(self.kernels) - 1
+        return self._kernel(Kernel(_device(device), index, buffers, scalars), library=False)
+
+    def library(self, number: int, buffers: int, scalars: int) -> int:
+        """Library function `number` of the cpu, as a kernel: those follow all others."""
+        return self._kernel(Kernel(_device("cpu"), number, buffers, scalars), library=True)
 
     def function(
         self,
@@ -145,13 +146,31 @@ class ProgramBuilder:
             tuple(self.strings),
             tuple(self.weights),
             tuple(self.slabs),
-            tuple(self.kernels),
+            self._kernel_rows(),
             functions,
             self.regions,
         )
 
     def encode(self) -> bytes:
         return encode(self.build())
+
+    def _kernel(self, row: Kernel, library: bool) -> int:
+        for k, known in enumerate(self.kernels):
+            if known == row and (k in self.libraries) == library:
+                return k
+        self.kernels.append(row)
+        if library:
+            self.libraries.add(len(self.kernels) - 1)
+        return len(self.kernels) - 1
+
+    def _kernel_rows(self) -> tuple[Kernel, ...]:
+        cpu = _device("cpu")
+        own = [row for k, row in enumerate(self.kernels) if k not in self.libraries]
+        first = 1 + max((row.index for row in own if row.device == cpu), default=-1)
+        return tuple(
+            replace(row, index=first + row.index) if k in self.libraries else row
+            for k, row in enumerate(self.kernels)
+        )
 
     def _share_places(self) -> None:
         """A caller's inputs are needed wherever those of the functions it calls are."""

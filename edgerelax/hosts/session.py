@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from edgerelax.artifact.manifest import FunctionInfo, ProgramInfo, TensorInfo
 from edgerelax.artifact.store import Artifact
+from edgerelax.hosts.library import Bound, kernels_of
 from edgerelax.hosts.vm import CPU, DONE, GPU, NEED_READ, Result, Vm, VmModel
 from edgerelax.ir.diagnostics import FormatError, InputError
 from edgerelax.ir.dtypes import DTYPES, DType
@@ -44,10 +45,17 @@ class Device(Protocol):
 class Session:
     """A model ready to run. `close` frees everything; a closed session refuses to run.
 
-    `variant` is the name of the program that runs, `device_name` where: wgpu or cpu.
+    `variant` is the name of the program that runs, `device_name` where: wgpu or cpu. `libraries`
+    are the functions of the CPU that it calls.
     """
 
-    def __init__(self, artifact: Artifact, program: ProgramInfo, device: Device | None) -> None:
+    def __init__(
+        self,
+        artifact: Artifact,
+        program: ProgramInfo,
+        device: Device | None,
+        libraries: Sequence[Bound] = (),
+    ) -> None:
         self.artifact = artifact
         self.variant = program.name
         self.device_name = "cpu" if device is None else device.name
@@ -56,13 +64,16 @@ class Session:
         self._lock = threading.Lock()
         self._vm = Vm()
         self._model: VmModel | None = self._vm.open(artifact.read(program.program))
-        self._load_cpu_side(self._model, program)
+        self._load_cpu_side(self._model, program, libraries)
 
-    def _load_cpu_side(self, model: VmModel, program: ProgramInfo) -> None:
-        manifest = self.artifact.manifest
-        if program.cpu_kernels_file is not None:
-            wasm = self.artifact.read(program.cpu_kernels_file)
-            model.load_kernels(wasm, len(program.cpu_kernels))
+    def _load_cpu_side(
+        self, model: VmModel, program: ProgramInfo, libraries: Sequence[Bound]
+    ) -> None:
+        manifest, file = self.artifact.manifest, program.cpu_kernels_file
+        if file is not None or libraries:
+            wasm = None if file is None else self.artifact.read(file)
+            functions = kernels_of(self._vm, libraries)
+            model.load_kernels(wasm, len(program.cpu_kernels), functions)
         for k in program.weights_on_cpu:
             model.set_weight(k, self.artifact.weight(k))
         for k, weight in enumerate(manifest.weights):

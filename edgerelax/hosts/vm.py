@@ -6,7 +6,7 @@ Memory moves when it grows: an array from `Vm.bytes` is valid until the next cal
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -23,6 +23,7 @@ from edgerelax.vm import isa
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.int32]
 Buffer = bytes | memoryview | Bytes
+HostKernel = Callable[[int, int, int], None]  # args, begin, end
 
 DONE, NEED_READ, FLUSH, ERROR = range(len(isa.STATUSES))
 GPU, CPU = 1, 2  # bits of places
@@ -176,6 +177,14 @@ class Vm:
             raise FormatError(f"kernels.wasm: {error}") from error
         return int(start)
 
+    def add_functions(self, functions: Sequence[HostKernel]) -> int:
+        """Give functions of the host the next slots of the table. Returns the first."""
+        start = self._table.grow(self._store, len(functions), None)
+        kind = wasmtime.FuncType([wasmtime.ValType.i32()] * 3, [])
+        for k, function in enumerate(functions):
+            self._table.set(self._store, start + k, wasmtime.Func(self._store, kind, function))
+        return int(start)
+
     def _libm(self, wanted: wasmtime.ImportType) -> wasmtime.Func:
         found = self._exports.get(wanted.name or "")
         if wanted.module != "env" or not isinstance(found, wasmtime.Func):
@@ -199,12 +208,22 @@ class VmModel:
         self._output_descriptors: dict[int, int] = {}
         self._stats = vm.call("er_stats", handle)
 
-    def load_kernels(self, module: wasmtime.Module | bytes, count: int) -> None:
-        """Provide the cpu kernels: `count` functions of a `kernels.wasm`."""
-        if not isinstance(module, wasmtime.Module):
+    def load_kernels(
+        self,
+        module: wasmtime.Module | bytes | None,
+        count: int,
+        functions: Sequence[HostKernel] = (),
+    ) -> None:
+        """Provide the cpu kernels: `count` functions of a `kernels.wasm`, then those of the host.
+
+        A host's function may raise: the run fails with that.
+        """
+        if isinstance(module, bytes):
             module = compile_kernels(module)
-        start = self.vm.instantiate_kernels(module, count)
-        self._check(self.vm.call("er_set_kernels", self._handle, start, count))
+        start = None if module is None else self.vm.instantiate_kernels(module, count)
+        own = self.vm.add_functions(functions)  # adjoin the kernels: nothing grew the table since
+        start = own if start is None else start
+        self._check(self.vm.call("er_set_kernels", self._handle, start, count + len(functions)))
 
     def weight_places(self, k: int) -> int:
         """Where weight k is bound: GPU, CPU, both or 0."""
@@ -314,12 +333,17 @@ class VmModel:
 
     def _step(self, name: str, *arguments: int) -> int:
         try:
-            return self._check(self.vm.call(name, self._handle, *arguments))
+            status = self.vm.call(name, self._handle, *arguments)
+        except EdgeRelaxError:  # of a host's function
+            self.vm.recover()
+            self.cancel()
+            raise
         except wasmtime.Trap as trap:
             self.vm.recover()
             self.cancel()
             reason = trap.message.strip().splitlines()[-1].strip()  # above it stands the backtrace
             raise VmError(f"a cpu kernel trapped: {reason}", code="trap") from trap
+        return self._check(status)
 
     def _input_memory(self, k: int, size: int) -> int:
         pointer, capacity = self._inputs.get(k, (0, 0))

@@ -17,6 +17,7 @@ import wgpu
 from edgerelax.artifact.manifest import GpuKernel, Needs, ProgramInfo
 from edgerelax.artifact.store import Artifact
 from edgerelax.hosts.choose import Offer
+from edgerelax.hosts.library import Bound, Functions, GpuOperand, bind
 from edgerelax.hosts.session import Session
 from edgerelax.hosts.vm import WASM_FEATURES, Result, VmModel
 from edgerelax.ir.diagnostics import EdgeRelaxError, FormatError
@@ -67,19 +68,41 @@ class _Transfer:
 
 
 @dataclass(slots=True)
+class _Library:
+    """A call of a library function, which encodes what it likes; it has a slot, unused."""
+
+    bound: Bound
+    ranges: list[tuple[Any, int, int]]  # buffer, offset, bytes
+    scalars: npt.NDArray[np.int32]  # dims
+    slot: int
+
+    def encode(self, encoder: Any, device: Any) -> None:
+        shapes = self.bound.shapes(self.scalars.tolist())
+        operands = [
+            GpuOperand(*place, shape, dtype)
+            for place, shape, dtype in zip(self.ranges, shapes, self.bound.dtypes, strict=True)
+        ]
+        if any(operand.bytes for operand in operands[len(self.bound.info.inputs) :]):
+            self.bound.call(operands, encoder=encoder, device=device)
+
+
+@dataclass(slots=True)
 class _List:
     """Encodable commands, and the uniforms of their dispatches: one slot each."""
 
-    steps: list[_Dispatch | _Transfer] = field(default_factory=list)
+    steps: list[_Dispatch | _Transfer | _Library] = field(default_factory=list)
     scalars: list[npt.NDArray[np.int32]] = field(default_factory=list)
     pending: list[tuple[int, int, list[tuple[int, int, int, int]]]] = field(default_factory=list)
     uniforms: Any = None
 
 
-def open_wgpu(artifact: Artifact, program: ProgramInfo, adapter: Any) -> Session:
+def open_wgpu(
+    artifact: Artifact, program: ProgramInfo, adapter: Any, libraries: Functions | None = None
+) -> Session:
     """A session on a GPU adapter that offers what the program needs."""
-    device = _request_device(adapter, program.needs)
-    return Session(artifact, program, WgpuDevice(device, artifact, program))
+    bound = bind(program, libraries or {})
+    device = WgpuDevice(_request_device(adapter, program.needs), artifact, program, bound["gpu"])
+    return Session(artifact, program, device, bound["cpu"])
 
 
 def find_adapter() -> Any:
@@ -121,8 +144,15 @@ class WgpuDevice:
 
     name = "wgpu"
 
-    def __init__(self, device: Any, artifact: Artifact, program: ProgramInfo) -> None:
+    def __init__(
+        self,
+        device: Any,
+        artifact: Artifact,
+        program: ProgramInfo,
+        libraries: Sequence[Bound] = (),
+    ) -> None:
         self._device = device
+        self.libraries = libraries
         self._queue = device.queue
         self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._buffers: dict[tuple[int, int], Any] = {}  # (kind, index)
@@ -274,6 +304,8 @@ class WgpuDevice:
         self._queue.write_buffer(commands.uniforms, 0, slots.tobytes())
         for slot, (position, kernel, places) in enumerate(commands.pending):
             step = commands.steps[position]
+            if isinstance(step, _Library):
+                continue
             assert isinstance(step, _Dispatch)
             size = -(-len(commands.scalars[slot]) // 4) * 16
             accesses = tuple(self._kernels[kernel].buffers)
@@ -311,6 +343,10 @@ class WgpuDevice:
         return _Dispatch(self._pipelines[kernel], None, -(-grid // y), y)
 
     def set_scalar(self, commands: _List, slot: int, scalar: int, value: int) -> None:
+        for step in commands.steps:
+            if isinstance(step, _Library) and step.slot == slot:
+                step.scalars[scalar] = value
+                return
         self._queue.write_buffer(
             commands.uniforms, slot * SLOT + 4 * scalar, np.int32(value).tobytes()
         )
@@ -388,7 +424,9 @@ class _Drain:
             if compute is not None:
                 compute.end()
                 compute = None
-            if step.source is None:
+            if isinstance(step, _Library):
+                step.encode(encoder, self.device._device)
+            elif step.source is None:
                 encoder.clear_buffer(step.target, step.target_offset, step.bytes)
             else:
                 encoder.copy_buffer_to_buffer(
@@ -397,9 +435,11 @@ class _Drain:
         if compute is not None:
             compute.end()
 
-    def _add(self, step: _Dispatch | _Transfer, pending: Any = None) -> None:
+    def _add(self, step: _Dispatch | _Transfer | _Library, pending: Any = None) -> None:
         """Append to the list being recorded, or execute at once."""
         target = self.recording[1] if self.recording else _List()
+        if isinstance(step, _Library):
+            step.slot = len(target.scalars)
         target.steps.append(step)
         if pending is not None:
             kernel, places, scalars = pending
@@ -485,6 +525,13 @@ class _Drain:
         self.model.vm.bytes()[address : address + size] = np.frombuffer(data, np.uint8)
 
     def _library(self, at: int) -> None:
-        length, address = self.words[at], self.words[at + 1]
-        name = self.model.vm.bytes()[address : address + length].tobytes().decode()
-        raise DeviceError(f"library function {name!r} is not known to this host")
+        length, address, _, count = self.words[at : at + 4]
+        number = int(self.model.vm.bytes()[address : address + length].tobytes())
+        if number >= len(self.device.libraries):
+            raise FormatError(f"the program calls library {number}, the manifest has it not")
+        places = [self._place(at + 4 + 4 * k) for k in range(count)]
+        at += 4 + 4 * count
+        scalars = np.array(self.signed[at + 1 : at + 1 + self.words[at]], np.int32)
+        ranges = [(self.device.buffer(kind, k), start, size) for kind, k, start, size in places]
+        step = _Library(self.device.libraries[number], ranges, scalars, 0)
+        self._add(step, (None, places, np.empty(0, np.int32)))

@@ -60,11 +60,15 @@ class CallTIR:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallLibrary:
-    """`call_dps_library`: an external function by registry name, same convention."""
+    """`call_dps_library`: an external function by registry name, same convention.
+
+    `device` is where it runs; none: the main one.
+    """
 
     func: str
     args: tuple[Value, ...]
     attrs: dict[str, Any] = field(default_factory=dict)
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

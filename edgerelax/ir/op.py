@@ -39,7 +39,8 @@ class Operator:
     per present operand in order, one output per result; None if the operator never reaches the loop
     level. `reference(*arrays, **attrs)` is the meaning in numpy (None for absent operands, symbolic
     attributes evaluated, several results as a tuple); it folds constants and is the tests' oracle.
-    `view` marks operators that only rename the bytes (reshape).
+    `view` marks operators that only rename the bytes (reshape), `commutative` those of two operands
+    that may be exchanged.
     `samples` are concrete calls for the conformance tests: (operand arrays or shapes, attrs).
     """
 
@@ -52,6 +53,7 @@ class Operator:
     optional: int = 0
     variadic: bool = False
     view: bool = False
+    commutative: bool = False
     pure: bool = True
     samples: tuple["Sample", ...] = ()
 

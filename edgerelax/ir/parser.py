@@ -203,7 +203,9 @@ class _FuncParser:
             case "call_graph":
                 return CallGraph(self._func_name(call), self._values(args[1:]))
             case "call_library":
-                return CallLibrary(self._func_name(call), self._values(args[1:]), self._attrs(call))
+                attrs = self._attrs(call)
+                device = str(attrs.pop("device", ""))
+                return CallLibrary(self._func_name(call), self._values(args[1:]), attrs, device)
             case "match_cast":
                 return MatchCast(self.value(one(args, node)))
             case "read_ints":

@@ -216,7 +216,8 @@ class _FuncPrinter:
                 return _call("call_graph", [_name(func), *map(self.value, given)], [])
             case CallLibrary(func=func, args=given, attrs=attrs):
                 parts = [repr(func), *map(self.value, given)]
-                return _call("call_library", parts, keywords(attrs, {}))
+                words = [f"device={value.device!r}"] if value.device else []
+                return _call("call_library", parts, [*words, *keywords(attrs, {})])
             case MatchCast(value=source):
                 return f"match_cast({self.value(source)})"
             case ReadInts(value=source):

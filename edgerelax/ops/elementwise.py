@@ -4,6 +4,7 @@ A row names the scalar function. 16-bit floats go through functions as f32; plai
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ from edgerelax.ops.rules import (
 from edgerelax.sym import Expr, maximum, minimum
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 100.0], np.float32)
+
+COMMUTATIVE = frozenset(("add", "mul", "min", "max", "bit_and", "bit_or", "bit_xor"))
 
 
 def map_operator(
@@ -68,7 +71,7 @@ def _through_f32(fn: str) -> Callable[..., Scalar]:
 
 def _binary(name: str, kinds: Kinds = NUMERIC, fold: Fold | None = None, fn: str = "") -> Operator:
     meaning = FUNCTIONS[fn or name].meaning
-    return map_operator(
+    made = map_operator(
         name,
         ("a", "b"),
         _plain(fn or name),
@@ -77,6 +80,7 @@ def _binary(name: str, kinds: Kinds = NUMERIC, fold: Fold | None = None, fn: str
         kinds=kinds,
         fold=fold,
     )
+    return replace(made, commutative=(fn or name) in COMMUTATIVE)
 
 
 def _binary_samples(kinds: Kinds) -> tuple[Sample, ...]:

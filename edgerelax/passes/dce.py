@@ -11,6 +11,7 @@ from edgerelax.ir.graph import (
     Binding,
     Block,
     Call,
+    CallLibrary,
     CallTIR,
     Expression,
     IfElse,
@@ -78,7 +79,7 @@ class _Sweep:
             case CallTIR(func):
                 found = set(self.loops[func].symbols()) - {s for s, _ in value.symbols}
                 exprs.extend(e for _, e in value.symbols)
-            case Call():
+            case Call() | CallLibrary():
                 exprs.extend(exprs_in(value.attrs))
             case IfElse(cond):
                 exprs.extend((*value.then_symbols, *value.other_symbols))

@@ -118,7 +118,7 @@ class _Walker:
                     return
                 self._define_results(var, point, point, value.device)
             case CallLibrary():
-                self._define_results(var, point, point, self.main)
+                self._define_results(var, point, point, value.device or self.main)
             case GetItem(source, index):
                 self.life.aliases[var] = self.life.fields[(self.life.root(source), index)]
             case MatchCast(source):
@@ -165,12 +165,12 @@ def _clashing_views(func: GraphFunc, loops: dict[str, LoopFunc]) -> set[Value]:
             if isinstance(value, IfElse):
                 visit(value.then)
                 visit(value.other)
-            elif isinstance(value, CallTIR):
+            elif isinstance(value, CallTIR | CallLibrary):
                 roots = [root(a) for a in value.args]
                 for arg, own in zip(value.args, roots, strict=True):
                     if roots.count(own) > 1 and arg in aliases and not isinstance(own, Constant):
                         clashing.add(arg)
-                if is_view(loops[value.func]):
+                if isinstance(value, CallTIR) and is_view(loops[value.func]):
                     aliases[binding.var] = value.args[0]
             elif isinstance(value, MatchCast):
                 aliases[binding.var] = value.value

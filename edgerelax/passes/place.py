@@ -1,7 +1,8 @@
 """Choose the device of every call_tir and insert the copies between devices (design 5, 7).
 
-Before: legalised functions. After: each CallTIR has a device; a value that another device needs
-passes a ToDevice. Parameters and constants are on every device. For target `gpu`:
+Before: legalised functions. After: each CallTIR has a device, as each CallLibrary had already; a
+value that another device needs passes a ToDevice. Parameters and constants are on every device.
+For target `gpu`:
 
 * what a GPU cannot do (f64, strings) runs on the CPU device of the same program;
 * small work that only the host waits for (conditions, sizes) runs there too, if it depends on
@@ -15,6 +16,7 @@ from edgerelax.ir.dtypes import F64, STRING, DType
 from edgerelax.ir.graph import (
     Binding,
     Block,
+    CallLibrary,
     CallTIR,
     Constant,
     GetItem,
@@ -60,8 +62,11 @@ class _Placer:
         out: list[Binding] = []
         for binding in block.bindings:
             value = substitute_operands(binding.value, replaced)
-            if isinstance(value, CallTIR):
-                value = self._call(binding.var, value, copies, out)
+            if isinstance(value, CallTIR | CallLibrary):
+                device = self._device(binding.var, value)
+                self.devices[binding.var] = device
+                args = tuple(self._on(arg, device, copies, out) for arg in value.args)
+                value = replace(value, args=args, device=device)
             elif isinstance(value, IfElse):
                 value = self._if_else(binding.var, value, copies, replaced)
             elif isinstance(value, GetItem | MatchCast) and value.value in self.devices:
@@ -69,18 +74,11 @@ class _Placer:
             out.append(Binding(binding.var, value))
         return Block(tuple(out), tuple(replaced.get(v, v) for v in block.results))
 
-    def _call(
-        self,
-        var: Var,
-        call: CallTIR,
-        copies: dict[tuple[Value, str], Value],
-        out: list[Binding],
-    ) -> CallTIR:
+    def _device(self, var: Var, call: CallTIR | CallLibrary) -> str:
+        if isinstance(call, CallLibrary):
+            return call.device or self.main
         on_cpu = var in self.host or not runs_on_gpu(self.module.loops[call.func])
-        device = "cpu" if on_cpu else self.main
-        self.devices[var] = device
-        args = tuple(self._on(arg, device, copies, out) for arg in call.args)
-        return replace(call, args=args, device=device)
+        return "cpu" if on_cpu else self.main
 
     def _on(
         self,

@@ -85,6 +85,8 @@ class Drain {
       case COMMAND.fill:
         if (this.#word(at + 4)) throw new EdgeRelaxError('vm', 'only zeros can be filled');
         return this.#add({ source: undefined, target: this.#place(at) });
+      case COMMAND.library:
+        return this.#library(at);
       case COMMAND.upload:
         return this.#upload(at);
       case COMMAND.read:
@@ -146,6 +148,17 @@ class Drain {
     const scalars = at + 2 + 4 * count;
     const values = this.#words.slice(scalars + 1, scalars + 1 + this.#word(scalars));
     this.#add({ kernel: this.#word(at), places, scalars: values });
+  }
+
+  #library(at: number): void {
+    const name = new TextDecoder().decode(
+      this.#vm.bytes(this.#word(at + 1), this.#word(at)).slice(),
+    );
+    const count = this.#word(at + 3);
+    const places = Array.from({ length: count }, (_, k) => this.#place(at + 4 + 4 * k));
+    const scalars = at + 4 + 4 * count;
+    const dims = this.#words.slice(scalars + 1, scalars + 1 + this.#word(scalars));
+    this.#add({ library: Number(name), places, scalars: dims });
   }
 
   #upload(at: number): void {

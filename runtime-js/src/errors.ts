@@ -11,6 +11,7 @@ export type ErrorCode =
   | 'lost' // the GPU device was lost; load or reload again
   | 'disposed' // the model was disposed of
   | 'abort' // the caller's signal
+  | 'library' // a library function is missing, or failed
   | 'device' // WebGPU refused something
   | 'vm'; // the program failed for a reason that is not its inputs
 

@@ -2,6 +2,7 @@
 
 import { EdgeRelaxError } from './errors.ts';
 import { BINDING } from './isa.ts';
+import type { Bound, GpuOperand } from './library.ts';
 import type { GpuKernel } from './manifest.ts';
 
 const SLOT = 256; // bytes of one dispatch's uniforms
@@ -22,13 +23,20 @@ export interface Dispatch {
   group?: GPUBindGroup;
 }
 
+/** A call of a library function, by its number; the scalars are the dims of its operands. */
+export interface LibraryStep {
+  readonly library: number;
+  readonly places: readonly Place[];
+  readonly scalars: Int32Array;
+}
+
 /** A copy between places, or zeros where there is no source. */
 export interface Transfer {
   readonly source: Place | undefined;
   readonly target: Place;
 }
 
-export type Step = Dispatch | Transfer;
+export type Step = Dispatch | LibraryStep | Transfer;
 
 /** Steps that can be encoded again and again, with the uniforms of their launches. */
 export interface CommandList {
@@ -55,6 +63,7 @@ export class Gpu {
     launches: 0,
   };
   readonly #kernels: readonly GpuKernel[];
+  readonly #libraries: readonly Bound[];
   readonly #layouts = new Map<string, { group: GPUBindGroupLayout; pipeline: GPUPipelineLayout }>();
   readonly #buffers = new Map<string, GPUBuffer>();
   readonly #empty = new Map<string, GPUBuffer>(); // by access
@@ -63,9 +72,10 @@ export class Gpu {
   #pipelines: GPUComputePipeline[] = [];
   #staging: GPUBuffer | undefined;
 
-  constructor(device: GPUDevice, kernels: readonly GpuKernel[]) {
+  constructor(device: GPUDevice, kernels: readonly GpuKernel[], libraries: readonly Bound[] = []) {
     this.device = device;
     this.#kernels = kernels;
+    this.#libraries = libraries;
   }
 
   /** Makes all pipelines, asynchronously and at once; `read` gives a file of kernels' modules. */
@@ -178,12 +188,13 @@ export class Gpu {
 
   /** Makes the uniforms and bind groups of a list. */
   finish(list: CommandList): void {
-    const launches = list.steps.filter(isDispatch);
+    const launches = list.steps.filter((step) => !isTransfer(step)); // a slot for each
     if (launches.length === 0) return;
     const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;
     const uniforms = this.#make(launches.length * SLOT, 'uniforms', usage);
     const slots = new Int32Array((launches.length * SLOT) / 4);
     launches.forEach((launch, slot) => {
+      if (!isDispatch(launch)) return;
       slots.set(launch.scalars, (slot * SLOT) / 4);
       const accesses = this.#kernels[launch.kernel]?.buffers ?? [];
       const resources = launch.places.map((place, k) =>
@@ -229,7 +240,8 @@ export class Gpu {
       }
       pass?.end();
       pass = undefined;
-      this.#transfer(step, encoder);
+      if (isTransfer(step)) this.#transfer(step, encoder);
+      else this.#callLibrary(step, encoder);
     }
     pass?.end();
   }
@@ -250,6 +262,20 @@ export class Gpu {
     this.stats.launches++;
   }
 
+  #callLibrary({ library, places, scalars }: LibraryStep, encoder: GPUCommandEncoder): void {
+    const entry = this.#libraries[library];
+    if (!entry) {
+      throw new EdgeRelaxError('format', `the program calls library ${library}, unknown here`);
+    }
+    if (places.slice(entry.info.inputs.length).every((place) => place.bytes === 0)) return;
+    const { device } = this;
+    const operand = (k: number, dtype: string, shape: number[]): GpuOperand => {
+      const { kind, index, offset, bytes } = places[k] as Place;
+      return { dtype, shape, buffer: this.buffer(kind, index), offset, bytes };
+    };
+    entry.call(scalars, operand, { encoder, device });
+  }
+
   #transfer({ source, target }: Transfer, encoder: GPUCommandEncoder): void {
     const to = this.buffer(target.kind, target.index);
     if (!source) {
@@ -262,6 +288,11 @@ export class Gpu {
 
   setScalar(list: CommandList, launch: number, scalar: number, value: number): void {
     if (!list.uniforms) return;
+    const step = list.steps.filter((s) => !isTransfer(s))[launch];
+    if (step && !isTransfer(step) && !isDispatch(step)) {
+      step.scalars[scalar] = value;
+      return;
+    }
     const at = launch * SLOT + scalar * 4;
     this.device.queue.writeBuffer(list.uniforms, at, new Int32Array([value]));
   }
@@ -362,4 +393,8 @@ export class Gpu {
 
 export function isDispatch(step: Step): step is Dispatch {
   return 'kernel' in step;
+}
+
+function isTransfer(step: Step): step is Transfer {
+  return 'target' in step;
 }

@@ -2,6 +2,7 @@
 
 import { cpuOffer, findAdapter, gpuOffer } from './adapter.ts';
 import { candidates, choose } from './choose.ts';
+import { type Libraries, requireLibraries } from './library.ts';
 import type { ProgramInfo } from './manifest.ts';
 import { type Backend, Model } from './model.ts';
 import { type Progress, Source } from './source.ts';
@@ -14,6 +15,8 @@ export interface LoadOptions {
   /** A device of the caller's; it is not destroyed by dispose(). */
   readonly device?: GPUDevice;
   readonly powerPreference?: GPUPowerPreference;
+  /** The library functions that the artifact was compiled to call, by name. */
+  readonly libraries?: Libraries;
   readonly onProgress?: (progress: Progress) => void;
   readonly signal?: AbortSignal;
   readonly fetch?: typeof fetch;
@@ -24,12 +27,14 @@ export async function load(url: string | URL, options: LoadOptions = {}): Promis
   const { signal, onProgress } = options;
   const source = await Source.open(url, { signal, onProgress, fetch: options.fetch });
   const { program, adapter } = await fit(source, options);
+  const { device, powerPreference, libraries = {} } = options;
+  requireLibraries(program, libraries);
   let made = 0;
   const total = program.gpu_kernels.length;
   const onPipeline = (name: string): void =>
     onProgress?.({ phase: 'compile', loaded: ++made, total, item: name });
-  const { device, powerPreference } = options;
-  return Model.open(source, program, { device, adapter, powerPreference, signal, onPipeline });
+  const own = { device, adapter, powerPreference, libraries, signal, onPipeline };
+  return Model.open(source, program, own);
 }
 
 const DEVICES = { webgpu: 'gpu', wasm: 'cpu' } as const;
@@ -50,6 +55,14 @@ async function fit(
 
 export { capabilities, type Capabilities } from './adapter.ts';
 export { EdgeRelaxError, type ErrorCode } from './errors.ts';
+export type {
+  CpuCall,
+  CpuOperand,
+  GpuCall,
+  GpuOperand,
+  Libraries,
+  LibraryFunction,
+} from './library.ts';
 export type { Dim, FunctionInfo, Manifest, ProgramInfo, TensorInfo } from './manifest.ts';
 export { type Backend, Model, type ModelStats, type Output, type RunOptions } from './model.ts';
 export type { Progress } from './source.ts';

@@ -2,6 +2,7 @@
 
 import { EdgeRelaxError } from './errors.ts';
 import {
+  anything,
   type Check,
   count,
   either,
@@ -16,7 +17,7 @@ import {
   text,
 } from './schema.ts';
 
-export const ARTIFACT_VERSION = 2;
+export const ARTIFACT_VERSION = 3;
 
 /** A constant, or an expression over the symbols. */
 export type Dim = number | string;
@@ -56,6 +57,15 @@ export interface GpuKernel {
   readonly features: readonly string[];
 }
 
+/** A way of calling a library function, which the caller of `load` brings along. */
+export interface LibraryInfo {
+  readonly function: string;
+  readonly device: 'gpu' | 'cpu';
+  readonly inputs: readonly { readonly dtype: string; readonly rank: number }[];
+  readonly outputs: readonly { readonly dtype: string; readonly rank: number }[];
+  readonly attrs: Readonly<Record<string, unknown>>;
+}
+
 /** A variant: one compiled form of the model, made for a device and a class of adapter. */
 export interface ProgramInfo {
   readonly name: string;
@@ -69,6 +79,7 @@ export interface ProgramInfo {
   readonly gpu_kernels: readonly GpuKernel[];
   readonly cpu_kernels: readonly string[];
   readonly cpu_kernels_file: string | null;
+  readonly libraries: readonly LibraryInfo[];
   readonly weights_on_gpu: readonly number[];
   readonly weights_on_cpu: readonly number[];
   readonly memory: { readonly planned: number | null };
@@ -135,6 +146,16 @@ const kernel = object({
   features: listOf(text),
 });
 
+const libraryOperands = listOf(object({ dtype: text, rank: count }));
+
+const library = object({
+  function: text,
+  device: oneOf('gpu', 'cpu'),
+  inputs: libraryOperands,
+  outputs: libraryOperands,
+  attrs: mapOf(anything),
+});
+
 const program = object({
   name: matching(/^[a-z][a-z0-9-]{0,29}$/, 'name of a variant'),
   device: oneOf('gpu', 'cpu'),
@@ -144,6 +165,7 @@ const program = object({
   gpu_kernels: listOf(kernel),
   cpu_kernels: listOf(text),
   cpu_kernels_file: orNull(fileName),
+  libraries: listOf(library),
   weights_on_gpu: listOf(count),
   weights_on_cpu: listOf(count),
   memory: object({ planned: orNull(count) }),

@@ -6,6 +6,7 @@ import { drain } from './drain.ts';
 import { EdgeRelaxError, throwIfAborted } from './errors.ts';
 import { Gpu, type GpuStats, type Place } from './gpu.ts';
 import { BINDING, DEVICE, STATUS } from './isa.ts';
+import { bound, kernelOf, type Libraries } from './library.ts';
 import {
   filesOf,
   type FunctionInfo,
@@ -35,6 +36,7 @@ export interface ModelOptions {
   readonly device?: GPUDevice | undefined;
   readonly adapter?: GPUAdapter | undefined;
   readonly powerPreference?: GPUPowerPreference | undefined;
+  readonly libraries: Libraries;
   readonly signal?: AbortSignal | undefined;
   readonly onPipeline: (name: string) => void;
 }
@@ -149,7 +151,9 @@ export class Model {
     const program = this.#program;
     this.#source.expect(filesOf(this.manifest, program));
     const device = program.device === 'gpu' ? await this.#device() : undefined;
-    const gpu = device && new Gpu(device, program.gpu_kernels);
+    const gpu =
+      device &&
+      new Gpu(device, program.gpu_kernels, bound(program, 'gpu', this.#options.libraries));
     let vm: Vm | undefined;
     try {
       vm = await this.#load(program, gpu);
@@ -195,9 +199,12 @@ export class Model {
     try {
       const compiling = this.#compile(gpu);
       compiling.catch(() => undefined); // awaited below; a failing weight must not leave it unheard
-      if (program.cpu_kernels_file !== null) {
-        const kernels = await this.#source.read(program.cpu_kernels_file);
-        await vm.loadKernels(kernels, program.cpu_kernels.length);
+      const own = bound(program, 'cpu', this.#options.libraries);
+      const file = program.cpu_kernels_file;
+      if (file !== null || own.length > 0) {
+        const kernels = file === null ? undefined : await this.#source.read(file);
+        const functions = own.map((entry) => kernelOf(entry, () => vm));
+        await vm.loadKernels(kernels, program.cpu_kernels.length, functions);
       }
       await this.#loadWeights(program, vm, gpu);
       await compiling;

@@ -17,7 +17,7 @@ export type TypedArray =
 
 interface ArrayType {
   new (length: number): TypedArray;
-  new (buffer: ArrayBuffer): TypedArray;
+  new (buffer: ArrayBuffer, offset?: number, length?: number): TypedArray;
   readonly BYTES_PER_ELEMENT: number;
 }
 
@@ -53,6 +53,17 @@ export function elementBytes(dtype: string): number {
 /** A typed array over bytes that it then owns. f16 and bf16 come as raw Uint16Array. */
 export function fromBytes(dtype: string, bytes: ArrayBuffer): TypedArray {
   return new (arrayType(dtype))(bytes);
+}
+
+/** A typed array over bytes of a buffer that is another's. */
+export function viewOf(
+  dtype: string,
+  buffer: ArrayBuffer,
+  offset: number,
+  shape: readonly number[],
+): TypedArray {
+  const count = shape.reduce((product, size) => product * size, 1);
+  return new (arrayType(dtype))(buffer, count ? offset : 0, count);
 }
 
 /** An input as typed data of the signature's dtype, with its shape; throws `input`. */

@@ -6,6 +6,9 @@ import { DTYPES } from './isa.ts';
 
 type Call = (...args: number[]) => number;
 
+/** A function of ours that stands in the table like a kernel. What it throws, the run throws. */
+export type HostKernel = (args: number, begin: number, end: number) => void;
+
 export interface OutputPlace {
   readonly dtype: string;
   readonly shape: number[];
@@ -45,10 +48,26 @@ export class Vm {
     return new Vm(instance.exports as Record<string, unknown>, program);
   }
 
-  /** Gives the CPU kernels slots of the function table. */
-  async loadKernels(wasm: Uint8Array<ArrayBuffer>, count: number): Promise<void> {
+  /** Gives the CPU kernels slots of the function table, and functions of ours the next ones. */
+  async loadKernels(
+    wasm: Uint8Array<ArrayBuffer> | undefined,
+    count: number,
+    functions: readonly HostKernel[],
+  ): Promise<void> {
     const table = this.#exports['__indirect_function_table'] as WebAssembly.Table;
-    const base = table.grow(count);
+    const total = count + functions.length;
+    const base = table.grow(total);
+    if (wasm) await this.#fillTable(wasm, table, base, count);
+    for (const [k, f] of functions.entries()) table.set(base + count + k, wrapped(f));
+    this.#check(this.#call('er_set_kernels', this.#model, base, total));
+  }
+
+  async #fillTable(
+    wasm: Uint8Array<ArrayBuffer>,
+    table: WebAssembly.Table,
+    base: number,
+    count: number,
+  ): Promise<void> {
     const env: Record<string, WebAssembly.ImportValue> = {
       memory: this.#memory,
       table,
@@ -61,7 +80,6 @@ export class Vm {
     for (let k = 0; k < count; k++) {
       if (!table.get(base + k)) throw foreign('kernels.wasm', `kernel ${k} is missing`);
     }
-    this.#check(this.#call('er_set_kernels', this.#model, base, count));
   }
 
   /** Copies the CPU bytes of weight k in, piece by piece. */
@@ -159,11 +177,14 @@ export class Vm {
   }
 
   #step(call: () => number): number {
+    const stack = this.#call('stackSave');
     try {
       return this.#check(call());
     } catch (cause) {
-      if (cause instanceof EdgeRelaxError) throw cause;
+      this.#call('stackRestore', stack); // what was called in between did not return
+      if (cause instanceof EdgeRelaxError && cause.code !== 'library') throw cause;
       this.cancel();
+      if (cause instanceof EdgeRelaxError) throw cause;
       throw new EdgeRelaxError('vm', `a CPU kernel trapped: ${String(cause)}`, { cause });
     }
   }
@@ -217,6 +238,21 @@ export class Vm {
   #words(pointer: number, count: number): Uint32Array {
     return new Uint32Array(this.#memory.buffer, pointer, count);
   }
+}
+
+/** The module that imports a function `(i32, i32, i32) -> ()` and exports it. */
+// prettier-ignore
+const WRAPPER = new Uint8Array([
+  0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, // magic, version
+  1, 7, 1, 0x60, 3, 0x7f, 0x7f, 0x7f, 0, // the type
+  2, 7, 1, 1, 0x65, 1, 0x66, 0, 0, // import e.f
+  7, 5, 1, 1, 0x66, 0, 0, // export f
+]);
+
+/** A function as wasm's own: tables take no others. */
+function wrapped(f: HostKernel): unknown {
+  const instance = new WebAssembly.Instance(new WebAssembly.Module(WRAPPER), { e: { f } });
+  return instance.exports['f'];
 }
 
 async function instantiate(

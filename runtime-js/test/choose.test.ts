@@ -22,6 +22,7 @@ function program(name: string, wish: Wish): ProgramInfo {
     gpu_kernels: [],
     cpu_kernels: [],
     cpu_kernels_file: null,
+    libraries: [],
     weights_on_gpu: [],
     weights_on_cpu: [],
     memory: { planned: null },

@@ -64,25 +64,29 @@ describe('other files', () => {
 
 describe('versions', () => {
   it.each([
-    [3, 'update edgerelax.js'],
+    [4, 'update edgerelax.js'],
     [1e9, 'update edgerelax.js'],
-    [1, 'export the model again'],
+    [2, 'export the model again'],
     [0, 'export the model again'],
     ['1', 'export the model again'],
     [null, 'export the model again'],
     [undefined, 'export the model again'],
   ])('refuses %s', (version, hint) => {
     const message = refusal({ ...sound(), version });
-    expect(message).toContain('this loader reads 2');
+    expect(message).toContain('this loader reads 3');
     expect(message).toContain(hint);
   });
 });
 
-/** What the loader can do without: it reads neither. */
-const UNREAD = [/^source\.(kind|sha256)/, /^programs\.0\.memory\.(slabs|lower_bound|unplanned)/];
+/** What the loader can do without, and attributes, which are a library function's to check. */
+const UNREAD = [
+  /^source\.(kind|sha256)/,
+  /^programs\.0\.memory\.(slabs|lower_bound|unplanned)/,
+  /\.attrs\.\w+$/,
+];
 /** What may be missing: entries of maps, and of lists where nothing counts them. */
 const ENTRY =
-  /^(symbols|programs\.0\.needs\.limits|source\.metadata)\.\w+$|\.(shape|buffers|features)\.\d+$|^(functions|programs)\.\d+$|\.(inputs|outputs|cpu_kernels|gpu_kernels|weights_on_gpu)\.\d+$/;
+  /^(symbols|programs\.0\.needs\.limits|source\.metadata)\.\w+$|\.(shape|buffers|features)\.\d+$|^(functions|programs)\.\d+$|\.(inputs|outputs|cpu_kernels|gpu_kernels|libraries|weights_on_gpu)\.\d+$/;
 const VALUES = [null, -1, 1.5, 2 ** 60, 'x', '../x', [], {}, true, [null], { x: null }];
 
 describe('every field', () => {

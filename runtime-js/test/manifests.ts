@@ -5,7 +5,7 @@ export const HASH = 'ab'.repeat(32);
 export function sound(): Record<string, unknown> {
   return {
     format: 'edgerelax',
-    version: 2,
+    version: 3,
     producer: 'a test',
     source: { file: 'net.onnx', kind: 'onnx', sha256: HASH, metadata: { author: 'me' } },
     symbols: { n: { lo: 1, hi: 64, multiple_of: 1 }, m: { lo: 0, hi: null, multiple_of: 4 } },
@@ -36,6 +36,15 @@ export function sound(): Record<string, unknown> {
         ],
         cpu_kernels: ['add'],
         cpu_kernels_file: 'kernels-gpu.wasm',
+        libraries: [
+          {
+            function: 'my.add',
+            device: 'cpu',
+            inputs: [{ dtype: 'f32', rank: 2 }],
+            outputs: [{ dtype: 'f32', rank: 2 }],
+            attrs: { axis: 1 },
+          },
+        ],
         weights_on_gpu: [0],
         weights_on_cpu: [],
         memory: { slabs: [], planned: null, lower_bound: 0, unplanned: 0 },
