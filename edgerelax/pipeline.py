@@ -42,6 +42,7 @@ from edgerelax.passes.fuse_attention import fuse_attention
 from edgerelax.passes.fuse_loops import fuse_loops
 from edgerelax.passes.guard import guard
 from edgerelax.passes.inline import inline
+from edgerelax.passes.integer_products import integer_products
 from edgerelax.passes.legalize import legalize
 from edgerelax.passes.mixed_precision import mixed_precision
 from edgerelax.passes.place import Device, place
@@ -57,6 +58,7 @@ Pass = Callable[[Module], Module]
 GRAPH: tuple[Pass, ...] = (
     inline,  # first: passes see one function, and no size is hidden behind a signature
     canonicalize,  # every later pass may rely on its form
+    integer_products,  # before fold_constants, which makes floats of quantised weights
     fold_constants,  # before cse: folded values are equal by content
     canonicalize,  # takes apart the tuples that folding made
     cse,  # before legalize: operators compare by name and attributes, loops by text
@@ -75,6 +77,7 @@ GRAPH: tuple[Pass, ...] = (
 
 OPTIONAL = frozenset(
     (
+        "integer_products",
         "fold_constants",
         "cse",
         "dce",

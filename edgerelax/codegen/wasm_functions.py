@@ -168,6 +168,11 @@ class Functions:
             return self._division(fn, operands[1], args, dtype, lanes)
         if fn == "fma":
             return f"({prefix}.add ({prefix}.mul {args[0]} {args[1]}) {args[2]})"
+        if fn == "dot_pairs" and dtype == I32:
+            if lanes == 4:
+                return f"(i32x4.dot_i16x8_s {args[0]} {args[1]})"
+            a, b = (f"(i32x4.splat {code})" for code in args)
+            return f"(i32x4.extract_lane 0 (i32x4.dot_i16x8_s {a} {b}))"
         raise UnsupportedError(f"{fn} of {dtype} in a CPU kernel")
 
     def _extreme(self, fn: str, args: list[str], dtype: DType, lanes: int) -> str:

@@ -67,6 +67,7 @@ _CALLS: dict[tuple[str, str], str] = {
     ("mod", "i"): "er_i32_mod",
     ("fmod", "i"): "er_i32_fmod",
     ("pow", "i"): "er_i32_pow",
+    ("dot_pairs", "i"): "er_i32_dot_pairs",
     ("div", "u"): "er_u32_div",
     ("mod", "u"): "er_u32_mod",
     ("fmod", "u"): "er_u32_mod",

@@ -73,6 +73,12 @@ def _pow(a: Array, b: Array) -> Array:
     return np.where(negative, inverse.astype(a.dtype), power)
 
 
+def _dot_pairs(a: Array, b: Array) -> Array:
+    """Products of the low and of the high halves, as i16, added up in i32, which wraps."""
+    low = np.multiply((a << 16) >> 16, (b << 16) >> 16)
+    return np.asarray(np.add(low, np.multiply(a >> 16, b >> 16)))
+
+
 _ERF = np.frompyfunc(math.erf, 1, 1)
 
 
@@ -140,5 +146,6 @@ FUNCTIONS: dict[str, Function] = {
         Function("bit_not", 1, np.bitwise_not),
         Function("shl", 2, _shl),
         Function("shr", 2, _shr),
+        Function("dot_pairs", 2, _dot_pairs),  # i32s that each hold two i16
     )
 }

@@ -16,13 +16,16 @@ from edgerelax.schedule.scalars import has_vectors
 from edgerelax.schedule.strategies.base import Reject
 from edgerelax.sym import Axis, Expr, FloorDiv, as_expr, divisible
 
+PRODUCTS = ("mul", "dot_pairs")
+
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
     """A stage as a product of `rows` by `column` for every point of `outer`.
 
     The factors are without their guards. `column` is the axis along which outputs adjoin. `lane`
-    stands for a row's number in its tile, where the left factor is laid out by tiles.
+    stands for a row's number in its tile, where the left factor is laid out by tiles. `product` is
+    the function that multiplies: of numbers, or of pairs of them.
     """
 
     stage: Stage
@@ -33,11 +36,16 @@ class Contraction:
     column: Axis
     outer: tuple[Axis, ...]
     lane: Axis | None = None
+    product: str = "mul"
 
     @property
     def shares_left(self) -> bool:
         """Whether rows differ in the right factor alone, as the lines of a depthwise image do."""
         return bool(self.rows) and not self.left.axes() & {*self.rows, self.lane}
+
+    def times(self, left: Scalar, right: Scalar) -> Scalar:
+        """The product of two factors."""
+        return op(self.product, left, right)
 
     @property
     def height(self) -> Expr:
@@ -76,7 +84,7 @@ def contraction(stage: Stage) -> Contraction | Reject:
     stage = split_groups(stage, column)
     guards: list[Scalar] = [] if stage.where is None else list(conjuncts(stage.where))
     body = _unguarded(stage.body, guards)
-    if not (isinstance(body, Op) and body.fn == "mul"):
+    if not (isinstance(body, Op) and body.fn in PRODUCTS):
         return Reject("no product is summed")
     left, right = (_unguarded(f, guards) for f in body.operands)
     if column in left.axes() and column not in right.axes():
@@ -87,7 +95,7 @@ def contraction(stage: Stage) -> Contraction | Reject:
         return Reject("neighbouring outputs share no factor")
     rows = tuple(a for a in stage.axes if a in left.axes() and a not in right.axes())
     outer = tuple(a for a in stage.axes if a not in rows and a is not column)
-    return Contraction(stage, left, right, tuple(guards), rows, column, outer)
+    return Contraction(stage, left, right, tuple(guards), rows, column, outer, product=body.fn)
 
 
 def _column(stage: Stage) -> Axis:

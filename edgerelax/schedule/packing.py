@@ -38,7 +38,7 @@ def pack_rows(found: Contraction, height: int, weights: frozenset[str]) -> Laid 
         return None
     packed, read = made
     left = _swapped(found.left, load, read)
-    stage = replace(found.stage, body=left * found.right)
+    stage = replace(found.stage, body=found.times(left, found.right))
     return Laid(packed, replace(found, stage=stage, left=left, lane=lane), tile)
 
 
@@ -61,10 +61,13 @@ def pack_columns(found: Contraction, weights: frozenset[str]) -> Laid | None:
     packed, read = made
     right = _swapped(found.right, load, read)
     left, guards = found.left.subs(swaps), tuple(g.subs(swaps) for g in found.guards)
-    stage = substitute_stage(replace(found.stage, body=left * right), swaps)
+    stage = substitute_stage(replace(found.stage, body=found.times(left, right)), swaps)
     axes = (*(a for a in stage.axes if a is not column), panel, lane)
     stage = replace(stage, axes=axes)
-    laid = Contraction(stage, left, right, guards, found.rows, lane, (*found.outer, panel))
+    outer = (*found.outer, panel)
+    laid = replace(
+        found, stage=stage, left=left, right=right, guards=guards, column=lane, outer=outer
+    )
     return Laid(packed, laid, panel)
 
 

@@ -14,6 +14,7 @@ from edgerelax.ir.loop import LoopFunc, Stage, Template, outputs_of
 from edgerelax.ir.plan import Packed, Schedule, Version
 from edgerelax.schedule.contraction import Contraction, contraction
 from edgerelax.schedule.empty import without_empty
+from edgerelax.schedule.pairs import in_pairs
 from edgerelax.schedule.specialise import single_row_symbols, specialise
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.column_reduce import COLUMN_REDUCE
@@ -50,7 +51,8 @@ def schedule(func: LoopFunc, target: Target) -> Schedule:
     if symbols:
         single = specialise(func, dict.fromkeys(symbols, 1), "_row")
         row, by_row, _ = _schedule(single, target)
-        if by_row != chosen and not row.temps:
+        shared = {t.name for t in row.temps} & {t.name for t in version.temps}
+        if by_row != chosen and not shared:
             guarded = replace(row, guards=tuple(eq(s.expr, 1) for s in symbols))
             return Schedule((guarded, version), chosen, reasons)
     return Schedule((version,), chosen, reasons)
@@ -58,10 +60,11 @@ def schedule(func: LoopFunc, target: Target) -> Schedule:
 
 def _schedule(func: LoopFunc, target: Target) -> tuple[Version, tuple[str, ...], tuple[str, ...]]:
     prepared = prepare(func, target)
+    prepared, paired = (prepared, ()) if target.is_gpu else in_pairs(prepared)
     chosen: list[str] = []
     reasons: list[str] = []
     kernels: list[Kernel] = []
-    packed: list[Packed] = []
+    packed: list[Packed] = [*paired]
     for unit in partition(prepared, target):
         name, emitted, why = choose(unit, target)
         at_work = [k for k in emitted.kernels if k.grid.as_int() != 0]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from edgerelax.ir.kernel import WORKGROUP, KConst, Kernel, KExpr, KSelect, i32, kop
-from edgerelax.ir.scalar import Buffer, Cast, Load, Op, Scalar, Value, cast, op
+from edgerelax.ir.scalar import Buffer, Cast, Load, Op, Scalar, Value, cast
 from edgerelax.schedule.contraction import Contraction
 from edgerelax.schedule.index import flat_index, stride_of
 from edgerelax.schedule.points import count, decompose
@@ -86,7 +86,7 @@ def stage(found: Contraction, name: str) -> Staged | None:
     read: Scalar = Load(copy, tuple(_places(dims)))
     right = cast(read, found.right.dtype) if isinstance(found.right, Cast) else read
     guards = tuple(g for g in found.guards if g not in settled)
-    body = replace(found.stage, body=op("mul", found.left, right), where=None)
+    body = replace(found.stage, body=found.times(found.left, right), where=None)
     return Staged(
         load.buffer, copy, tuple(dims), replace(found, stage=body, right=right, guards=guards)
     )

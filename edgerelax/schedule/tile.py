@@ -272,7 +272,7 @@ class Tile:
         for a, line in zip(left, sums, strict=True):
             for b, total in zip(right, line, strict=True):
                 (register,) = total.registers
-                self.w.assign(register, multiply_add(a, b, register))
+                self.w.assign(register, multiply_add(a, b, register, self.found.product))
 
     # storing
 
@@ -320,9 +320,9 @@ def store_sum(
             w.store(stage.out, s.index.value(at), lane)
 
 
-def multiply_add(a: KExpr, b: KExpr, total: KVar) -> KExpr:
+def multiply_add(a: KExpr, b: KExpr, total: KVar, product: str = "mul") -> KExpr:
     """total + a * b in the type of the total, fused where the device can."""
     a, b = (splat(convert(v, total.dtype), total.lanes) for v in (a, b))
     if total.dtype.is_float:
         return kop("fma", a, b, total)
-    return kop("add", total, kop("mul", a, b))
+    return kop("add", total, kop(product, a, b))

@@ -48,7 +48,8 @@ def functions_of(dtype: DType) -> list[str]:
     if dtype.kind == "bool":
         return LOGIC
     extra = FLOAT_ONLY if dtype.is_float else BITS
-    return [*ARITHMETIC, *COMPARISONS, *extra]
+    pairs = ["dot_pairs"] if dtype == I32 else []
+    return [*ARITHMETIC, *COMPARISONS, *extra, *pairs]
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,3 +79,9 @@ fn er_u32_to_f32(a: U) -> F {
   let half = bitcast<I>((a >> U(1u)) | (a & U(1u)));
   return select(F(bitcast<I>(a)), F(half) * F(2.0f), a >= U(0x80000000u));
 }
+
+// Products of the low and of the high halves, as signed 16-bit integers, added up.
+fn er_i32_dot_pairs(a: I, b: I) -> I {
+  let low = ((a << U(16u)) >> U(16u)) * ((b << U(16u)) >> U(16u));
+  return low + (a >> U(16u)) * (b >> U(16u));
+}

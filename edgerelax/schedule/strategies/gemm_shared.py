@@ -231,7 +231,7 @@ class _Block:
                 b = w.let("b", self._entry(right, plus(across, (half * 4 + j) * _QUADS)))
                 for total, row in zip(sums, rows, strict=True):
                     (register,) = total.registers
-                    w.assign(register, multiply_add(row[j], b, register))
+                    w.assign(register, multiply_add(row[j], b, register, self.found.product))
 
     def _entry(self, array: str, at: KExpr) -> KExpr:
         return KLoad(self.dtype, 4, array, at)
