@@ -22,7 +22,7 @@ from edgerelax.codegen.wasm_loops import (
 )
 from edgerelax.codegen.wasm_memory import Address
 from edgerelax.codegen.wasm_prelude import prelude_for
-from edgerelax.codegen.wasm_text import Frame, constant, shape, value_type
+from edgerelax.codegen.wasm_text import Frame, constant, shape, shuffled, value_type
 from edgerelax.ir.diagnostics import UnsupportedError
 from edgerelax.ir.dtypes import F32
 from edgerelax.ir.kernel import (
@@ -324,6 +324,9 @@ class _Printer:
             if isinstance(part, KLoad) and part.dtype.bits == 32:
                 place = self.address(part.buffer, part.index)
                 return f"(v128.load32_splat {place.operands()})"
+        picked = [p for p in vec.parts if isinstance(p, KLane) and isinstance(p.vector, KVar)]
+        if len(picked) == 4:
+            return shuffled([(self.expr(p.vector), p.lane) for p in picked])
         lanes = [self.lane(p) for p in vec.parts]
         code = f"({shape(vec.dtype)}.splat {lanes[0]})"
         for k, lane in enumerate(lanes[1:], start=1):

@@ -6,6 +6,7 @@ their range), all floats but f64 are f32, four lanes are a v128 of i32 or f32, f
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,6 +49,25 @@ def constant(value: int | float | bool, dtype: DType, lanes: int) -> str:
     value_type(dtype, lanes)
     text = _number(-held if dtype.kind == "bool" else held)
     return f"(v128.const {shape(dtype)} {' '.join([text] * 4)})"
+
+
+def shuffled(sources: Sequence[tuple[str, int]]) -> str:
+    """One lane each of four vectors. The rows of a transposed block share what makes its halves."""
+    halves: list[str] = []
+    lanes: list[int] = []
+    for (a, i), (b, j) in (sources[:2], sources[2:]):
+        low = i // 2 * 2
+        interleaved = (low, low + 4, low + 1, low + 5) if i == j else (i, j + 4, i, j + 4)
+        at = len(lanes) * 2 + (i % 2 * 2 if i == j else 0)
+        halves.append(_shuffle(a, b, interleaved))
+        lanes += (at, at + 1)
+    return _shuffle(halves[0], halves[1], lanes)
+
+
+def _shuffle(a: str, b: str, lanes: Sequence[int]) -> str:
+    """Lanes of two vectors, those of the second counted from 4."""
+    places = " ".join(str(4 * lane + k) for lane in lanes for k in range(4))
+    return f"(i8x16.shuffle {places} {a} {b})"
 
 
 def _number(value: int | float) -> str:

@@ -25,6 +25,7 @@ from edgerelax.schedule.strategies.gemm_shared import GEMM_SHARED
 from edgerelax.schedule.strategies.map import MAP
 from edgerelax.schedule.strategies.row_reduce import ROW_REDUCE
 from edgerelax.schedule.strategies.template import TEMPLATE
+from edgerelax.schedule.strategies.transpose import TRANSPOSE
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.widen import widen_subword_outputs
 from edgerelax.sym import eq
@@ -32,6 +33,7 @@ from edgerelax.sym import eq
 STRATEGIES: tuple[Strategy[Any], ...] = (
     TEMPLATE,
     MAP,
+    TRANSPOSE,
     GEMM_SHARED,
     GEMM,
     GEMM_CPU,

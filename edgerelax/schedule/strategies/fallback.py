@@ -4,7 +4,7 @@ Always legal. It is also the right way to reduce over outer axes (column sums), 
 outputs read neighbouring inputs.
 """
 
-from edgerelax.schedule.cost import roofline, work
+from edgerelax.schedule.cost import roofline
 from edgerelax.schedule.points import coalesce
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.map import writes_whole_words
@@ -18,6 +18,7 @@ from edgerelax.schedule.strategies.pointwise import (
     writes_vectors,
 )
 from edgerelax.schedule.target import Target
+from edgerelax.schedule.transposed import work_of_map
 
 
 def match(unit: Unit, target: Target) -> Points | Reject:
@@ -42,7 +43,7 @@ def configs(points: Points, target: Target) -> tuple[str, ...]:
 
 def cost(points: Points, config: str, target: Target) -> float:
     """Every step loads its operands."""
-    total = work(points.stage)
+    total = work_of_map(points.stage, target)
     alone = config == "scalar" or not (points.inner_is_vector and points.reads_neighbours)
     each = 1 if alone else 4
     return roofline(total, target, threads=total.points / each, reuse=float(each))

@@ -1,6 +1,6 @@
 """Maps: stages without a reduction, a point per output, four outputs per thread or step."""
 
-from edgerelax.schedule.cost import roofline, work
+from edgerelax.schedule.cost import roofline
 from edgerelax.schedule.points import coalesce
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.pointwise import (
@@ -13,6 +13,7 @@ from edgerelax.schedule.strategies.pointwise import (
     writes_vectors,
 )
 from edgerelax.schedule.target import Target
+from edgerelax.schedule.transposed import work_of_map
 
 
 def match(unit: Unit, target: Target) -> Points | Reject:
@@ -43,8 +44,8 @@ def configs(points: Points, target: Target) -> tuple[str, ...]:
 
 
 def cost(points: Points, config: str, target: Target) -> float:
-    """Bound by memory."""
-    total = work(points.stage)
+    """Bound by memory; loads whose neighbours lie apart take longer."""
+    total = work_of_map(points.stage, target)
     return roofline(total, target, threads=total.points / 4, reuse=4.0)
 
 
