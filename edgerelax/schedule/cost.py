@@ -4,10 +4,11 @@ Symbols stand for a representative value: 256, kept within their bounds. Rough b
 order of the results matters, and it is the same on every run.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from edgerelax.ir.loop import Stage
-from edgerelax.ir.scalar import Op, walk
+from edgerelax.ir.scalar import Buffer, Op, walk
 from edgerelax.schedule.target import Target
 from edgerelax.sym import Expr, Symbol
 
@@ -58,14 +59,19 @@ def work(stage: Stage) -> Work:
     for node in walk(stage.body):
         if isinstance(node, Op):
             ops += 8.0 if node.fn in SLOW else 1.0
+    moved = traffic(stage.reads()) + points * stage.out.dtype.bytes
+    return Work(points, steps, moved, ops * points * steps)
+
+
+def traffic(buffers: Iterable[Buffer]) -> float:
+    """Bytes of buffers that are read once."""
     moved = 0.0
-    for buffer in stage.reads():
-        size = 1.0
+    for buffer in buffers:
+        size = float(buffer.dtype.bytes)
         for dim in buffer.dims:
             size *= typical(dim)
-        moved += size * buffer.dtype.bytes
-    moved += points * stage.out.dtype.bytes
-    return Work(points, steps, moved, ops * points * steps)
+        moved += size
+    return moved
 
 
 def roofline(total: Work, target: Target, *, threads: float, reuse: float) -> float:

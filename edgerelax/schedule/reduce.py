@@ -1,6 +1,6 @@
 """Combiners in registers: how a reduction starts, takes a step, merges partial results and ends."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgerelax.ir.dtypes import BOOL, F32, I64, DType
 from edgerelax.ir.kernel import KCast, KConst, KExpr, KLane, KVar, KVec, i32, kop
@@ -68,6 +68,10 @@ class Reduction:
     combiner: Combiner
     dtype: DType
     registers: tuple[KVar, ...]
+
+    def over(self, registers: tuple[KVar, ...]) -> "Reduction":
+        """The same reduction with its state in other registers."""
+        return replace(self, registers=registers)
 
     def step(self, w: Writer, value: KExpr, index: KExpr | None = None) -> None:
         """Take one more value; `index` is its place, for arg reductions."""

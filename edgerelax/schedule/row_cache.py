@@ -48,7 +48,7 @@ def keep(
     `in_vectors` says how a step walks a row; `shared` that several invocations share it; `room` is
     how many elements fit workgroup memory.
     """
-    steps = _same_columns(program.steps)
+    steps = same_columns(program.steps)
     first = next((s for s in steps if s.inner), None)
     if first is None:
         return None
@@ -156,7 +156,7 @@ def _rewritten(
     return Keeping(replace(program, steps=tuple(steps)), leaf, tuple(leaves), size)
 
 
-def _same_columns(steps: Sequence[Step]) -> tuple[Step, ...]:
+def same_columns(steps: Sequence[Step]) -> tuple[Step, ...]:
     """The steps with one set of axes for the columns of all that run over equal ones."""
     columns = next((s.inner for s in steps if s.inner), ())
     return tuple(_over(step, columns) for step in steps)

@@ -88,6 +88,9 @@ def test_every_length(maker):
 def test_slow_functions_are_computed_once(maker, length):
     for target in TARGETS.values():
         kernel = kernel_of(make(maker, length), target)
+        if " once" in kernel.comment:  # one pass less, for an exponential more
+            assert length is FREE and target is WEBGPU
+            continue
         vectors = target.device == "cpu"  # with the same for the rest of a row
         assert count_of(kernel, "exp") == (2 if vectors and length != 384 else 1)
 

@@ -4,16 +4,20 @@ group: 64 threads share a row and combine their parts through workgroup memory, 
 eight; thread: a thread per row, no barriers; rows: a CPU iteration per row. Where the innermost
 axis is contiguous the row is read in vectors of four. quads: an invocation takes four rows at once
 where these are neighbours in memory, as in a softmax over channels. What later steps need again of
-an element is kept (row_cache.py).
+an element is kept (row_cache.py); `once` does not keep, but reduces in one pass what algebra lets
+run together (cascade.py): for rows too long to stay near.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import TypeVar
 
 from edgerelax.ir.kernel import LOCAL, WORKGROUP, KExpr, KLoad, KStore, i32, kop
 from edgerelax.ir.loop import Stage
 from edgerelax.ir.scalar import Buffer, Load, Scalar, walk
-from edgerelax.schedule.cost import Work, roofline, typical, work
+from edgerelax.schedule.cascade import Member, Pass, one_pass
+from edgerelax.schedule.cost import Work, roofline, traffic, typical, work
 from edgerelax.schedule.index import flat_index, is_one, stride_of
 from edgerelax.schedule.points import (
     decompose,
@@ -30,8 +34,9 @@ from edgerelax.schedule.reduce import (
     fold_lanes,
     splat,
 )
-from edgerelax.schedule.row_cache import Keeping, keep
+from edgerelax.schedule.row_cache import Keeping, keep, same_columns
 from edgerelax.schedule.rows import RowProgram, Step, row_count, row_length, row_program
+from edgerelax.schedule.running import Running, start
 from edgerelax.schedule.scalars import Held, Scalars, has_vectors
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.pointwise import is_sub_word
@@ -44,6 +49,13 @@ _SCATTERED = 4.0  # times the bytes where threads of a group do not read neighbo
 _LONG = 16  # elements of an innermost row that vectors are good for
 _SHARE = 2  # of workgroup memory that a row may take, in parts: groups run side by side
 _ROUND = 8  # parts that one thread merges in each of the two rounds
+_ONCE = " once"
+_NEAR = 1 << 18  # bytes of a row that a CPU reads again without waiting
+_COMPARED = 4.0  # operations to see that a reference is as it was
+_WELFORD, _WELFORD_ON_CPU = 16.0, 64.0  # there each division waits for the one before
+
+
+_State = TypeVar("_State", Reduction, Running)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,28 +81,64 @@ def match(unit: Unit, target: Target) -> RowMatch | Reject:
 def configs(found: RowMatch, target: Target) -> tuple[str, ...]:
     """Groups only where barriers are fast; four rows at once where that makes vectors."""
     quads = ("quads",) if _in_quads(found.program) else ()
-    if not target.is_gpu:
-        return ("rows", *quads)
-    return ("group", "thread", *quads) if target.has_fast_barriers else ("thread", *quads)
+    ways: tuple[str, ...] = ("rows",)
+    if target.is_gpu:
+        ways = ("group", "thread") if target.has_fast_barriers else ("thread",)
+    once = one_pass(_shared_columns(found.program)) is not None
+    return (*ways, *quads, *(f"{way}{_ONCE}" for way in ways if once))
 
 
 def cost(found: RowMatch, config: str, target: Target) -> float:
     """Rows times length; a group wastes the threads that a short row leaves idle."""
+    way = config.removesuffix(_ONCE)
     rows = typical(row_count(found.program))
-    threads = {"group": rows * GROUP, "quads": rows / 4}.get(config, rows)
+    threads = {"group": rows * GROUP, "quads": rows / 4}.get(way, rows)
     seconds = 0.0
-    for step in _kept(found, config, target).program.steps:
-        one = work(step.stage)
-        scattered = config == "group" and not _is_contiguous(step)
+    for step, one in _works(found, config, target):
+        scattered = way == "group" and not _is_contiguous(step)
         moved = one.bytes * (_SCATTERED if scattered else 1.0)
         length = typical(row_length(step))
-        idle = GROUP * -(-length // GROUP) / max(length, 1.0) if config == "group" else 1.0
+        idle = GROUP * -(-length // GROUP) / max(length, 1.0) if way == "group" else 1.0
         long = _is_contiguous(step) and typical(step.inner[-1].extent) >= _LONG
-        in_vectors = long or config == "quads"
+        in_vectors = long or way == "quads"
         total = Work(rows, length, moved, one.flops * idle)
         spent = roofline(total, target, threads=threads, reuse=4.0 if in_vectors else 1.0)
         seconds += spent - target.launch_seconds
     return seconds + target.launch_seconds
+
+
+def _works(found: RowMatch, config: str, target: Target) -> Iterator[tuple[Step, Work]]:
+    """What each step or pass takes, the latter by the name of its first step."""
+    if not config.endswith(_ONCE):
+        yield from ((s, work(s.stage)) for s in _kept(found, config, target).program.steps)
+        return
+    for part in _passes(found):
+        if isinstance(part, Step):
+            yield part, work(part.stage)
+            continue
+        works = [work(m.step.stage) for m in part]
+        first = works[0]
+        flops = sum(w.flops for w in works)
+        flops += sum(_following(m, target) for m in part) * first.points * first.steps
+        moved = sum(w.bytes for w in works)
+        if _is_far(part, target):
+            moved = traffic(dict.fromkeys(b for m in part for b in m.stage.reads()))
+        yield part[0].step, Work(first.points, first.steps, moved, flops)
+
+
+def _following(member: Member, target: Target) -> float:
+    """Operations per element that a member takes in one pass beyond those of its own pass."""
+    if member.stage.combiner == "welford":
+        return _WELFORD if target.kind == "gpu" else _WELFORD_ON_CPU
+    return _COMPARED * len(member.references)
+
+
+def _is_far(part: Pass, target: Target) -> bool:
+    """Whether a second pass would fetch the row again: a CPU's cache keeps it if it is short."""
+    if target.kind == "gpu":
+        return True
+    width = sum(b.dtype.bytes for b in dict.fromkeys(b for m in part for b in m.stage.reads()))
+    return typical(row_length(part[0].step)) * width > _NEAR
 
 
 def emit(found: RowMatch, config: str, target: Target) -> Emitted:
@@ -98,10 +146,12 @@ def emit(found: RowMatch, config: str, target: Target) -> Emitted:
     w = Writer(target, found.unit.weights)
     program, rows = _kept(found, config, target), row_count(found.program)
     comment = f"rows, {config}: {len(found.program.steps)} steps{program.describe()}"
-    shared, quads = config == "group", config == "quads"
+    way = config.removesuffix(_ONCE)
+    shared, quads = way == "group", way == "quads"
     if quads:
         rows = rows // 4
-    writer, name = _Rows(w, program, shared=shared, quads=quads), found.unit.name
+    parts = program.program.steps if way == config else _passes(found)
+    writer, name = _Rows(w, program, parts, shared=shared, quads=quads), found.unit.name
     if shared or not target.is_gpu:
         writer.write(WORKGROUP)
         kernel = w.kernel(name, rows, GROUP if shared else 1, comment)
@@ -115,6 +165,8 @@ def emit(found: RowMatch, config: str, target: Target) -> Emitted:
 
 def _kept(found: RowMatch, config: str, target: Target) -> Keeping:
     """The program with what it keeps of a row."""
+    if config.endswith(_ONCE):
+        return Keeping(found.program, None, (), None)
     shared = config == "group"
     room = target.workgroup_bytes // 4 // _SHARE if shared else 0
     in_vectors = _vector if target.is_gpu else _is_contiguous
@@ -122,6 +174,17 @@ def _kept(found: RowMatch, config: str, target: Target) -> Keeping:
         in_vectors = _never
     kept = keep(found.program, in_vectors, shared=shared, room=room)
     return kept or Keeping(found.program, None, (None,) * len(found.program.steps), None)
+
+
+def _shared_columns(program: RowProgram) -> RowProgram:
+    return replace(program, steps=same_columns(program.steps))
+
+
+def _passes(found: RowMatch) -> tuple[Step | Pass, ...]:
+    """The program's steps, those in one pass that can be."""
+    passes = one_pass(_shared_columns(found.program))
+    assert passes is not None
+    return passes
 
 
 def _never(step: Step) -> bool:
@@ -182,8 +245,17 @@ def _vector(step: Step) -> bool:
 class _Rows:
     """Writes all steps for one row (or four), by one invocation or by a group that shares it."""
 
-    def __init__(self, w: Writer, keeping: Keeping, *, shared: bool, quads: bool) -> None:
+    def __init__(
+        self,
+        w: Writer,
+        keeping: Keeping,
+        parts: Sequence[Step | Pass],
+        *,
+        shared: bool,
+        quads: bool,
+    ) -> None:
         self.w, self.keeping, self.shared, self.quads = w, keeping, shared, quads
+        self.parts = parts
         self.s = Scalars(w)
         self.array: str | None = None  # where elements are kept, and the one at hand
         self.place: KExpr = i32(0)
@@ -200,8 +272,10 @@ class _Rows:
         if self.quads:
             first = self.w.let("v", kop("mul", places[-1], i32(4)))
             self.w.bind_vector(program.rows[-1], first)
-        for step, leaves in zip(program.steps, self.keeping.leaves, strict=True):
-            if step.stage.combiner is not None:
+        for step, leaves in zip_longest(self.parts, self.keeping.leaves):
+            if isinstance(step, tuple):
+                self._reduce_once(step)
+            elif step.stage.combiner is not None:
                 self._reduce(step, leaves)
             elif step.columns:
                 self._map(step, leaves)
@@ -231,13 +305,32 @@ class _Rows:
             state = self._combine(state)
             if stage.init is not None:
                 state.step(w, s.value(stage.init))
-        result = result_of(w, s, stage, state)
-        value = w.let("r", convert(s.value(result), stage.out.dtype))
-        s.hold(Held(step.held, stage.out.dtype), value)
+        self._settle(step, result_of(w, s, stage, state))
+
+    def _reduce_once(self, members: Pass) -> None:
+        """All reductions of a pass."""
+        steps = [member.step for member in members]
+        state = start(members, self.s, 1)
+        if all(self._runs_in_vectors(step) for step in steps):
+            four = start(members, self.s, 4)
+            self._columns(steps[0], four.step, state.step)
+            state.merge_lanes(four)
+        else:
+            self._columns(steps[0], None, state.step)
+        if self.shared:
+            state = self._combine(state)
+        for member, result in state.results():
+            self._settle(member.step, result)
+
+    def _settle(self, step: Step, result: Scalar) -> None:
+        """Hold what a step has reduced, and store it if others read it."""
+        dtype = step.stage.out.dtype
+        value = self.w.let("r", convert(self.s.value(result), dtype))
+        self.s.hold(Held(step.held, dtype), value)
         if step.stored:
             self._by_first(step, value)
 
-    def _combine(self, part: Reduction) -> Reduction:
+    def _combine(self, part: _State) -> _State:
         """Merge the parts of a group: eight threads take eight each, then all take those eight."""
         w = self.w
         first = [w.array("part", r.dtype, GROUP, shared=True) for r in part.registers]
@@ -250,18 +343,18 @@ class _Rows:
         w.barrier()
         return self._merge(part, second, i32(0))
 
-    def _put(self, arrays: list[str], at: KExpr, state: Reduction) -> None:
+    def _put(self, arrays: list[str], at: KExpr, state: Reduction | Running) -> None:
         for name, register in zip(arrays, state.registers, strict=True):
             self.w.emit(KStore(name, at, register))
 
-    def _merge(self, part: Reduction, arrays: list[str], base: KExpr) -> Reduction:
+    def _merge(self, part: _State, arrays: list[str], base: KExpr) -> _State:
         w = self.w
 
         def at(k: KExpr) -> tuple[KExpr, ...]:
             registers = zip(arrays, part.registers, strict=True)
             return tuple(KLoad(r.dtype, 1, a, kop("add", base, k)) for a, r in registers)
 
-        total = Reduction(part.combiner, part.dtype, tuple(w.var("all", v) for v in at(i32(0))))
+        total = part.over(tuple(w.var("all", v) for v in at(i32(0))))
         with w.loop("j", i32(1), i32(_ROUND)) as j:
             total.merge(w, at(j))
         return total
