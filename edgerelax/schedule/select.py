@@ -25,6 +25,7 @@ from edgerelax.schedule.strategies.gemm_shared import GEMM_SHARED
 from edgerelax.schedule.strategies.map import MAP
 from edgerelax.schedule.strategies.row_reduce import ROW_REDUCE
 from edgerelax.schedule.strategies.template import TEMPLATE
+from edgerelax.schedule.strategies.templates.attention_split import few_queries
 from edgerelax.schedule.strategies.transpose import TRANSPOSE
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.widen import widen_subword_outputs
@@ -46,9 +47,11 @@ STRATEGIES: tuple[Strategy[Any], ...] = (
 def schedule(func: LoopFunc, target: Target) -> Schedule:
     """Kernels for every stage of a loop function, with the reasons for the choice.
 
-    A contraction whose rows may be just one gets a version of its own for that case.
+    A contraction whose rows may be just one gets a version of its own for that case, and so does
+    attention of few queries.
     """
     version, chosen, reasons = _schedule(func, target)
+    few = list(_of_few_queries(func, chosen, target))
     symbols = single_row_symbols(func)
     if symbols:
         single = specialise(func, dict.fromkeys(symbols, 1), "_row")
@@ -57,7 +60,15 @@ def schedule(func: LoopFunc, target: Target) -> Schedule:
         if by_row != chosen and not shared:
             guarded = replace(row, guards=tuple(eq(s.expr, 1) for s in symbols))
             return Schedule((guarded, version), chosen, reasons)
-    return Schedule((version,), chosen, reasons)
+    return Schedule((*few, version), chosen, reasons)
+
+
+def _of_few_queries(func: LoopFunc, usual: tuple[str, ...], target: Target) -> Iterator[Version]:
+    """Versions of attention for one query and for a few, where these are done another way."""
+    for guards, special in few_queries(func):
+        version, chosen, _ = _schedule(special, target)
+        if chosen != usual:
+            yield replace(version, guards=guards)
 
 
 def _schedule(func: LoopFunc, target: Target) -> tuple[Version, tuple[str, ...], tuple[str, ...]]:

@@ -9,11 +9,13 @@ from edgerelax.ir.dtypes import BF16, BOOL, F16, F32, DType
 from edgerelax.ir.loop import LoopFunc, Template
 from edgerelax.ir.loop_interp import run_loop
 from edgerelax.ir.scalar import Buffer
+from edgerelax.schedule.index import numel
 from edgerelax.schedule.select import schedule
-from edgerelax.schedule.target import TARGETS, Target
-from edgerelax.sym import Expr, as_expr, symbol
+from edgerelax.schedule.strategies.templates import attention_split
+from edgerelax.schedule.target import TARGETS, WASM, WEBGPU, WEBGPU_SOFTWARE, Target
+from edgerelax.sym import Expr, as_expr, symbol, upper_bound
 from tests.kernel_runners import run_wasm, run_wgpu
-from tests.schedule.oracle import assert_close, check, inputs_for, run_version
+from tests.schedule.oracle import assert_close, check, inputs_for, run_schedule, run_version
 
 S, T = symbol("s"), symbol("t")
 HEADS = 2
@@ -96,13 +98,54 @@ def test_short_floats(dtype: DType, tolerance: float, width: int, depth: int) ->
 
 @pytest.mark.parametrize("depth,kernels", [(8, 1), (6, 2)])
 def test_whole_words_of_short_floats_are_stored_at_once(depth: int, kernels: int) -> None:
-    (version,) = schedule(attention(8, depth, dtype=F16), TARGETS["gpu"]).versions
+    version = schedule(attention(8, depth, dtype=F16), TARGETS["gpu"]).versions[-1]
     assert len(version.kernels) == kernels
 
 
 @pytest.mark.parametrize("queries,keys", [(0, 3), (3, 0), (0, 0)])
 def test_no_queries_and_no_keys(queries: int, keys: int) -> None:
     check(attention(4, 4), {"s": queries, "t": keys})
+
+
+@pytest.mark.parametrize("queries", [1, 5])
+@pytest.mark.parametrize("keys", [0, 1, 64, 65, 201])
+def test_keys_split(queries: int, keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two chunks of one tile and of more, one hidden whole; a thread has two columns or one."""
+    monkeypatch.setattr(attention_split, "_CHUNKS", 2)
+    steps = (("mul", -1, 0.5), ("where", 0, float("-inf")))
+    func = attention(6, 66 if queries == 1 else 5, steps=steps, others=((BOOL, (1, S, T)),))
+    sizes = {"s": queries, "t": keys}
+    *given, shown = inputs_for(func, sizes)
+    shown[..., :128] = False
+    shown[..., -1:] = True
+    arrays = [*given, shown]
+    (got,) = run_schedule(schedule(func, WEBGPU), func, arrays, sizes)
+    assert_close(got, run_loop(func, arrays, sizes)[0], 2e-5)
+
+
+def test_few_queries_have_versions() -> None:
+    def strategies(func: LoopFunc, target: Target) -> list[list[str]]:
+        return [[k.comment for k in v.kernels] for v in schedule(func, target).versions]
+
+    one, few, many = strategies(attention(8, 8), WEBGPU)
+    assert len(one) == len(few) == 2 and len(many) == 1
+    assert len(strategies(attention(8, 8, queries=1), WEBGPU)) == 1
+    assert len(strategies(attention(8, 8, queries=1), WEBGPU)[0]) == 2
+    assert len(strategies(attention(8, 8, queries=17), WEBGPU)) == 1
+    for target in (WASM, WEBGPU_SOFTWARE):
+        assert strategies(attention(8, 8), target) == [
+            ["attention, 1 queries each"],
+            ["attention, 4 queries each"],
+        ]
+
+
+def test_workspaces_of_few_queries_do_not_grow_with_their_bound() -> None:
+    many = symbol("s", hi=1 << 16)
+    keys = symbol("t", hi=1 << 20)
+    versions = schedule(attention(64, 64, queries=many, keys=keys), WEBGPU).versions
+    for version in versions:
+        for temp in version.temps:
+            assert upper_bound(numel(temp)) <= HEADS * 16 * 64 * 64
 
 
 def test_sizes_that_are_known() -> None:
@@ -163,6 +206,11 @@ def on_hosts() -> dict[str, tuple[LoopFunc, dict[str, int]]]:
         "hidden": (attention(4, 8, steps=hidden, others=((BOOL, (1, S, T)),)), {"s": 9, "t": 18}),
         "f16": (attention(8, 8, dtype=F16), {"s": 5, "t": 9}),
         "no keys": (attention(4, 4), {"s": 3, "t": 0}),
+        "decode": (
+            attention(32, 8, steps=hidden, others=((BOOL, (1, S, T)),)),
+            {"s": 1, "t": 150},
+        ),
+        "few": (attention(8, 6), {"s": 6, "t": 129}),
     }
 
 
@@ -180,6 +228,7 @@ def test_hosts(name: str, target: Target) -> None:
         for key, value in runner(kernel, memory, scalars, grid).items():
             memory[key][...] = value
 
-    for version in schedule(func, target).versions:
-        (got,) = run_version(version, func, arrays, sizes, run)
-        assert_close(got, want[0], 4e-3 if name == "f16" else 1e-5)
+    env = {s: sizes[s.name] for s in func.symbols()}
+    version = next(v for v in schedule(func, target).versions if all(c.eval(env) for c in v.guards))
+    (got,) = run_version(version, func, arrays, sizes, run)
+    assert_close(got, want[0], 4e-3 if name == "f16" else 1e-5)

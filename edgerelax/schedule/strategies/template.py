@@ -7,6 +7,7 @@ from edgerelax.ir.loop import Template
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.templates import (
     attention,
+    attention_split,
     cumsum,
     nonzero,
     recurrence,
@@ -29,6 +30,8 @@ EMITTERS: dict[str, Emitter] = {
     "rnn": recurrence.emit,
 }
 
+SPLIT_KEYS = "attention, keys split"
+
 
 @dataclass(frozen=True, slots=True)
 class TemplateMatch:
@@ -50,18 +53,25 @@ def match(unit: Unit, target: Target) -> TemplateMatch | Reject:
 
 
 def configs(found: TemplateMatch, target: Target) -> tuple[str, ...]:
-    """The kind itself."""
-    return (found.template.kind,)
+    """The kind itself; two ways for attention of few queries."""
+    template = found.template
+    if template.kind != "attention":
+        return (template.kind,)
+    whole = f"attention, {attention.rows_of(template, target)} queries each"
+    return (whole, SPLIT_KEYS) if attention_split.refusal(template, target) is None else (whole,)
 
 
 def cost(found: TemplateMatch, config: str, target: Target) -> float:
-    """Nothing competes with it."""
-    return 0.0
+    """Nothing competes with a template but its own configs."""
+    if found.template.kind != "attention":
+        return 0.0
+    return attention_split.cost(found.template, target, split=config == SPLIT_KEYS)
 
 
 def emit(found: TemplateMatch, config: str, target: Target) -> Emitted:
     """The kernels of its kind."""
-    return EMITTERS[config](found.template, found.name, found.weights, target)
+    emitter = attention_split.emit if config == SPLIT_KEYS else EMITTERS[found.template.kind]
+    return emitter(found.template, found.name, found.weights, target)
 
 
 TEMPLATE = Strategy("template", match, configs, cost, emit)

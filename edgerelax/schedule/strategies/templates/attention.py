@@ -40,7 +40,7 @@ from edgerelax.schedule.writer import Writer, plus
 from edgerelax.sym import Axis, Expr, as_expr, ceildiv, divisible, prove_lt, upper_bound
 
 _TILE = 16  # keys in workgroup memory, at most
-_LOWEST = float("-inf")
+LOWEST = float("-inf")
 
 
 _SUMS = {"software": 32, "wasm": 64}
@@ -54,12 +54,15 @@ def emit(template: Template, name: str, weights: frozenset[str], target: Target)
     if target.has_fast_barriers:
         kernel = _Shared(problem, body).kernel(name)
     else:
-        kernel = _Kernel(problem, body, _rows(problem, target)).kernel(name)
+        kernel = Walk(problem, body, rows_of(template, target)).kernel(name)
     return Emitted((kernel,))
 
 
-def _rows(problem: "Problem", target: Target) -> int:
+def rows_of(template: Template, target: Target) -> int:
     """Queries of a thread or iteration."""
+    if target.has_fast_barriers:
+        return 1
+    problem = Problem.of(template)
     most = min(4, _SUMS[target.kind] // max(1, problem.depth // 4))
     few = upper_bound(problem.queries)
     return max(1, most if few is None else min(most, few))
@@ -167,7 +170,7 @@ class Query:
     weight: KVar
 
 
-class _Kernel:
+class Walk:
     """A thread or iteration for a few queries, keys and values from storage."""
 
     def __init__(self, problem: Problem, body: Body, rows: int) -> None:
@@ -241,59 +244,74 @@ class _Kernel:
 
     def _begin(self, number: KExpr) -> Query:
         problem, w = self.problem, self.w
-        bound = w.params.scalar(problem.queries)
-        inside = w.let("in", kop("lt", number, bound))
-        last = w.params.scalar(problem.queries - 1)
-        axis = self.body.bind("q", problem.queries, w.let("q", kop("min", number, last)))
+        axis, inside = self._locate(number)
         total = Strip(w, "o", problem.depth)
         q = None if self.rolled else Strip(w, "q", problem.width)
         if q is not None:
             self._pieces(problem.width, lambda piece: q.set(piece, self._of_query(axis, piece)))
-        return Query(axis, inside, q, total, w.var("m", f32(_LOWEST)), w.var("l", f32(0.0)))
+        return Query(axis, inside, q, total, w.var("m", f32(LOWEST)), w.var("l", f32(0.0)))
+
+    def _locate(self, number: KExpr) -> tuple[Axis, KExpr]:
+        """The axis of a query, or of the last one if it does not exist, and whether it does."""
+        w, queries = self.w, self.problem.queries
+        inside = w.let("in", kop("lt", number, w.params.scalar(queries)))
+        near = w.let("q", kop("min", number, w.params.scalar(queries - 1)))
+        return self.body.bind("q", queries, near), inside
 
     def _of_query(self, query: Axis, piece: Piece) -> KExpr:
         return self._value(self.problem.load(0, query, piece.axis), piece.lanes)
 
     def _store(self, query: Query) -> None:
-        w, problem, out = self.w, self.problem, self.problem.out
-        share = w.let("r", self._share(query))
-        kept = self._kept(query)
+        finish = self._finisher(query.axis, query.weight)
 
         def store(piece: Piece) -> None:
-            place = problem.place(-1, query.axis, piece.axis)
-            value = kop("mul", query.total.get(piece), share)
-            if kept is not None:
-                zero = splat(f32(0.0), piece.lanes)
-                value = KSelect(F32, piece.lanes, kept, value, zero)
-            value = w.let("y", convert(value, out.dtype))
-            index = self.s.index
-            if piece.lanes == 1:
-                w.store(out, index.value(place), value)
-            elif is_one(index.lane_stride(place)):
-                first = index.value(index.in_lane(place, 0))
-                w.store(out, first, value, aligned=index.is_aligned(place))
-            else:
-                for k, lane in enumerate(lanes_of(value)):
-                    w.store(out, index.value(index.in_lane(place, k)), lane)
+            self._put(query.axis, piece, finish(query.total.get(piece)))
 
-        with w.when(query.inside):
-            self._pieces(problem.depth, store)
+        with self.w.when(query.inside):
+            self._pieces(self.problem.depth, store)
 
-    def _kept(self, query: Query) -> KExpr | None:
+    def _put(self, query: Axis, piece: Piece, value: KExpr) -> None:
+        """Store a piece of a query's result."""
+        w, problem, out, index = self.w, self.problem, self.problem.out, self.s.index
+        place = problem.place(-1, query, piece.axis)
+        value = w.let("y", convert(value, out.dtype))
+        if piece.lanes == 1:
+            w.store(out, index.value(place), value)
+        elif is_one(index.lane_stride(place)):
+            first = index.value(index.in_lane(place, 0))
+            w.store(out, first, value, aligned=index.is_aligned(place))
+        else:
+            for k, lane in enumerate(lanes_of(value)):
+                w.store(out, index.value(index.in_lane(place, k)), lane)
+
+    def _finisher(self, query: Axis, weight: KExpr) -> Callable[[KExpr], KExpr]:
+        """What makes a query's results of its sums, by the sum of its weights."""
+        share = self.w.let("r", self._share(weight))
+        kept = self._kept(query, weight)
+
+        def finish(total: KExpr) -> KExpr:
+            value = kop("mul", total, share)
+            if kept is None:
+                return value
+            return KSelect(F32, value.lanes, kept, value, splat(f32(0.0), value.lanes))
+
+        return finish
+
+    def _kept(self, query: Axis, weight: KExpr) -> KExpr | None:
         """Whether a query's result is not 0 whatever its sums are; None if nothing asks."""
         w, params = self.w, self.problem.template.params
         kept: list[KExpr] = []
         if params["nan_to_zero"]:
-            kept.append(kop("gt", query.weight, f32(0.0)))
+            kept.append(kop("gt", weight, f32(0.0)))
         if params["hidden"] >= 0:
             first = self.body.bind("k", 1, i32(0))  # it is the same for all keys
-            hidden = self.problem.load(params["hidden"] + 3, query.axis, first)
+            hidden = self.problem.load(params["hidden"] + 3, query, first)
             kept.append(kop("not", self.s.value(hidden)))
-        return w.let("kept", _folded("and", kept)) if kept else None
+        return w.let("kept", folded("and", kept)) if kept else None
 
-    def _share(self, query: Query) -> KExpr:
+    def _share(self, weight: KExpr) -> KExpr:
         """What the sums are multiplied by: 1 over the sum of weights, 0 if there are no keys."""
-        share = kop("div", f32(1.0), query.weight)
+        share = kop("div", f32(1.0), weight)
         if prove_lt(0, self.problem.keys) is True:
             return share
         some = kop("lt", i32(0), self.w.params.scalar(self.problem.keys))
@@ -352,7 +370,7 @@ class _Kernel:
 
         self._pieces(width, add, rolled=self.rolled)
         return [
-            [_folded("add", [p for n in lanes for p in _parts(sums[n][r][j])]) for j in nth]
+            [folded("add", [p for n in lanes for p in parts_of(sums[n][r][j])]) for j in nth]
             for r in range(len(self.queries))
         ]
 
@@ -362,18 +380,18 @@ class _Kernel:
         product = KVec(F32, lanes, tuple(products)) if lanes > 1 else products[0]
         scored = self.problem.score(self.body.held(product), query.axis, column)
         score = w.let("s", splat(self.s.value(scored), lanes))
-        largest = w.let("m", _folded("max", [query.largest, *_parts(score)]))
+        largest = w.let("m", folded("max", [query.largest, *parts_of(score)]))
         with w.when(kop("ne", largest, query.largest)):
             self._scale_down(query, largest)
-        weight = w.let("p", kop("exp", kop("sub", score, splat(_base(query.largest), lanes))))
-        parts = _parts(weight)
-        w.assign(query.weight, _folded("add", [query.weight, *parts]))
+        weight = w.let("p", kop("exp", kop("sub", score, splat(base_of(query.largest), lanes))))
+        parts = parts_of(weight)
+        w.assign(query.weight, folded("add", [query.weight, *parts]))
         return parts
 
     def _scale_down(self, query: Query, largest: KExpr) -> None:
         """What was summed, to a new largest score. That is rare, except among the first keys."""
         w = self.w
-        scale = w.let("c", kop("exp", kop("sub", query.largest, _base(largest))))
+        scale = w.let("c", kop("exp", kop("sub", query.largest, base_of(largest))))
         w.assign(query.largest, largest)
         w.assign(query.weight, kop("mul", query.weight, scale))
         self._pieces(
@@ -382,7 +400,7 @@ class _Kernel:
         )
 
 
-class _Shared(_Kernel):
+class _Shared(Walk):
     """A workgroup for as many queries as it has threads, keys and values from its memory."""
 
     def __init__(self, problem: Problem, body: Body) -> None:
@@ -451,16 +469,17 @@ class _Shared(_Kernel):
         return KLoad(F32, piece.lanes, self.memory[operand, piece.lanes], at)
 
 
-def _base(largest: KExpr) -> KExpr:
+def base_of(largest: KExpr) -> KExpr:
     """What scores are reduced by: 0 if all are -inf, whose difference would be no number."""
-    none = kop("eq", largest, f32(_LOWEST))
+    none = kop("eq", largest, f32(LOWEST))
     return KSelect(F32, 1, none, f32(0.0), largest)
 
 
-def _parts(value: KExpr) -> Sequence[KExpr]:
+def parts_of(value: KExpr) -> Sequence[KExpr]:
     """The lanes of a named value."""
     return lanes_of(value) if value.lanes == 4 else (value,)
 
 
-def _folded(function: str, values: Sequence[KExpr]) -> KExpr:
+def folded(function: str, values: Sequence[KExpr]) -> KExpr:
+    """All values combined by a function of two."""
     return functools.reduce(lambda a, b: kop(function, a, b), values)
