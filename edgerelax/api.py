@@ -75,7 +75,7 @@ def compile(
         without: passes to leave out, by name.
         dump: a folder that gets the module after every pass.
         verify: check the module's invariants after every pass.
-        fp16: store weights and activations as f16 where that is safe; sums stay f32.
+        fp16: store weights, and on a GPU activations, as f16 where that is safe; sums stay f32.
         libraries: functions that take the place of operators (docs/libraries.md).
     """
     module = model if isinstance(model, Module) else load_onnx(model, dims=dims)

@@ -47,6 +47,7 @@ from edgerelax.passes.legalize import legalize
 from edgerelax.passes.mixed_precision import mixed_precision
 from edgerelax.passes.place import Device, place
 from edgerelax.passes.plan_memory import plan_memory
+from edgerelax.passes.round_weights import round_weights
 from edgerelax.passes.sink_factors import sink_factors
 from edgerelax.schedule.select import schedule
 from edgerelax.schedule.target import VARIANTS, WASM, Target, Variant
@@ -75,6 +76,12 @@ GRAPH: tuple[Pass, ...] = (
     dce,  # operands that became literals
 )
 
+_PRECISION: Mapping[Device, Pass] = {
+    "gpu": mixed_precision,
+    "cpu": round_weights,  # it has no f16
+}
+"""What the option fp16 puts before `guard`."""
+
 OPTIONAL = frozenset(
     (
         "integer_products",
@@ -101,8 +108,8 @@ class Options:
 
     `target` is `webgpu` or `cpu`; `fallback` adds the programs of the CPU to those of a GPU.
     `variants` are the names in VARIANTS to make a program for; none: all that target and fallback
-    call for. `fp16` stores weights and activations as f16 where that is safe. `libraries` may take
-    the place of operators.
+    call for. `fp16` stores weights, and a GPU's activations, as f16 where that is safe. `libraries`
+    may take the place of operators.
     """
 
     target: str = "webgpu"
@@ -137,10 +144,9 @@ def compile_module(module: Module, source: Source, options: Options) -> tuple[Ar
         )
     wanted = variants_of(options)
     runner = _Runner(options, Report())
-    passes = graph_passes(options)
-    at = passes.index(dispatch_library)
-    module = runner.run_all(module, passes[:at])
-    variants = _Variants(module, passes[at + 1 :], runner)
+    at = GRAPH.index(guard)  # attention is one operator by then; casts need no check
+    module = runner.run_all(module, GRAPH[:at])
+    variants = _Variants(module, GRAPH[at:], runner)
     artifact = pack(
         list(module.funcs.values()),
         _distinct([variants.compile(variant) for variant in wanted]),
@@ -149,14 +155,6 @@ def compile_module(module: Module, source: Source, options: Options) -> tuple[Ar
         f"edgerelax {VERSION}",
     )
     return artifact, runner.report
-
-
-def graph_passes(options: Options) -> tuple[Pass, ...]:
-    """GRAPH, with what an option adds."""
-    if not options.fp16:
-        return GRAPH
-    at = GRAPH.index(guard)  # attention is one operator by then; casts need no check
-    return (*GRAPH[:at], mixed_precision, *GRAPH[at:])
 
 
 def variants_of(options: Options) -> list[Variant]:
@@ -179,7 +177,7 @@ class _Variants:
 
     def __init__(self, module: Module, lowering: Sequence[Pass], runner: "_Runner") -> None:
         self.module, self.lowering, self.runner = module, lowering, runner
-        self._lowered: dict[tuple[Library, ...], Module] = {}
+        self._lowered: dict[tuple[tuple[Library, ...], Pass | None], Module] = {}
         self.weights = WeightTable()
         self._fused: dict[tuple[Device, int], Module] = {}
         self._schedules: dict[tuple[int, Target], Schedule] = {}  # by identity of a fused loop
@@ -246,17 +244,23 @@ class _Variants:
         return self._fused[key]
 
     def _lower(self, device: Device) -> Module:
-        """The module without operators: once for devices that may call the same libraries."""
-        known = self.runner.options.libraries
-        libraries = for_device(known, device)
-        if libraries not in self._lowered:
+        """The module without operators.
+
+        Once for devices that may call the same libraries and compute in the same precision.
+        """
+        options = self.runner.options
+        libraries = for_device(options.libraries, device)
+        narrow = _PRECISION[device] if options.fp16 else None
+        key = libraries, narrow
+        if key not in self._lowered:
             dispatch = _named(
                 "dispatch_library", lambda m: dispatch_library(m, libraries=libraries)
             )
-            passes = (dispatch, *self.lowering)
-            prefix = f"{device}-" if known else ""
-            self._lowered[libraries] = self.runner.run_all(self.module, passes, prefix)
-        return self._lowered[libraries]
+            own = () if narrow is None else (narrow,)
+            passes = (*own, *(dispatch if p is dispatch_library else p for p in self.lowering))
+            prefix = f"{device}-" if own or options.libraries else ""
+            self._lowered[key] = self.runner.run_all(self.module, passes, prefix)
+        return self._lowered[key]
 
     def _schedule_all(self, module: Module, target: Target) -> dict[tuple[str, str], Schedule]:
         """A schedule for each loop function on each device that calls it."""

@@ -12,7 +12,7 @@ from edgerelax.ir.diagnostics import FormatError, InputError
 from edgerelax.ir.dtypes import DTYPES
 
 FORMAT = "edgerelax"
-VERSION = 3
+VERSION = 4
 MANIFEST = "manifest.json"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -66,13 +66,22 @@ class WeightPart(Strict, frozen=True):
 
 
 class Weight(Strict, frozen=True):
-    """A constant tensor, little-endian and row-major; its parts follow one another."""
+    """A constant tensor, little-endian and row-major; its parts follow one another.
+
+    `bytes` are those of `dtype`; the parts hold the tensor as `stored`, if that is another.
+    """
 
     name: str
     dtype: str
     shape: list[Count]
     bytes: Count
     parts: list[WeightPart]
+    stored: Literal["f16"] | None = None
+
+    @property
+    def stored_bytes(self) -> int:
+        """What its parts hold: half where f32 is stored as f16."""
+        return self.bytes if self.stored is None else self.bytes // 2
 
 
 class GpuKernel(Strict, frozen=True):
@@ -245,7 +254,9 @@ def _check_references(manifest: Manifest, where: str) -> None:
     if len(set(names)) < len(names):
         raise FormatError(f"{where}: two variants of one name among {', '.join(names)}")
     for weight in manifest.weights:
-        if sum(part.bytes for part in weight.parts) != weight.bytes:
+        if weight.stored is not None and weight.dtype != "f32":
+            raise FormatError(f"{where}: weight {weight.name} of {weight.dtype} is stored as f16")
+        if sum(part.bytes for part in weight.parts) != weight.stored_bytes:
             raise FormatError(f"{where}: the parts of weight {weight.name} do not add up")
     for program in manifest.programs:
         _check_program(program, len(manifest.weights), where)

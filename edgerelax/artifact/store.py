@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from edgerelax.artifact.manifest import MANIFEST, FileInfo, GpuKernel, Manifest, decode, encode
+from edgerelax.artifact.weights import widened
 from edgerelax.ir.diagnostics import FormatError, InputError
 
 
@@ -66,7 +67,8 @@ class Artifact:
         """The bytes of a weight."""
         weight = self.manifest.weights[index]
         parts = [self.read(p.file)[p.offset : p.offset + p.bytes] for p in weight.parts]
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        return data if weight.stored is None else widened(data)
 
     def kernel_text(self, kernel: GpuKernel) -> str:
         """The WGSL module of a kernel."""

@@ -2,8 +2,9 @@
 
 Each tensor's bytes are aligned for direct upload. A tensor larger than a shard is cut into parts in
 consecutive shards; the manifest says where. A shard holds only weights that the same programs use,
-so that a loader fetches nothing but its own. Shards are plain safetensors, so any tool can look
-into them.
+so that a loader fetches nothing but its own. An f32 tensor whose values are all those of f16 lies
+there as f16, and loaders widen it: nothing is lost, half is fetched. Shards are plain safetensors,
+so any tool can look into them.
 """
 
 import json
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgerelax.artifact.manifest import Weight, WeightPart
-from edgerelax.ir.dtypes import from_numpy
+from edgerelax.ir.dtypes import F16, F32, from_numpy
 from edgerelax.ir.graph import Constant
 
 SHARD_BYTES = 32 << 20
@@ -38,11 +39,12 @@ def pack_weights(
     """
     shards: list[_Shard] = []
     where: dict[int, list[tuple[int, int, int]]] = {}  # per constant: shard, entry, bytes
+    stored = [stored_form(c.data) for c in constants]
     for group in dict.fromkeys(users):
         shards.append(_Shard())
-        for index, constant in enumerate(constants):
+        for index, form in enumerate(stored):
             if users[index] == group:
-                data = memoryview(storage_bytes(constant.data))
+                data = memoryview(storage_bytes(form))
                 where[index] = list(_place(f"{index}", data, shards))
         if not shards[-1].entries:
             shards.pop()
@@ -65,12 +67,29 @@ def pack_weights(
             Weight(
                 name=constant.name,
                 dtype=str(from_numpy(constant.data.dtype)),
+                stored="f16" if stored[index].dtype != constant.data.dtype else None,
                 shape=[int(d) for d in constant.data.shape],
-                bytes=sum(p.bytes for p in places),
+                bytes=constant.data.nbytes,
                 parts=places,
             )
         )
     return weights, files
+
+
+def stored_form(data: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """What lies in the shard: f32 as f16 if that gives back every bit and saves a place."""
+    if data.dtype != F32.numpy or data.nbytes < 2 * ALIGNMENT:
+        return data
+    with np.errstate(over="ignore", invalid="ignore"):
+        half = data.astype(F16.numpy)
+        back = half.astype(F32.numpy)
+    same = np.array_equal(back.view(np.uint32), np.ascontiguousarray(data).view(np.uint32))
+    return half if same else data
+
+
+def widened(stored: bytes) -> bytes:
+    """The f32 of bytes that lie in a shard as f16."""
+    return np.frombuffer(stored, F16.numpy).astype(F32.numpy).tobytes()
 
 
 def storage_bytes(data: npt.NDArray[np.generic]) -> bytes:

@@ -28,7 +28,8 @@ def export(
     ] = "",
     without: Annotated[list[str] | None, typer.Option(help="Leave out a pass, by name.")] = None,
     fp16: Annotated[
-        bool, typer.Option("--fp16", help="Store weights and activations as f16 where it is safe.")
+        bool,
+        typer.Option("--fp16", help="Store weights, and a GPU's activations, as f16 where safe."),
     ] = False,
     dump: Annotated[Path | None, typer.Option(help="Write the module after every pass.")] = None,
     verify_ir: Annotated[bool, typer.Option("--verify", help="Check after every pass.")] = False,
@@ -81,7 +82,7 @@ def _print_times(console: Console, seconds: dict[str, float], total: float) -> N
 
 def _print(console: Console, compiled: Executable, output: Path) -> None:
     manifest = compiled.artifact.manifest
-    weights = sum(w.bytes for w in manifest.weights)
+    weights = sum(w.stored_bytes for w in manifest.weights)
     rest = sum(f.bytes for n, f in manifest.files.items() if not n.startswith("weights-"))
     console.print(f"[bold]{escape(str(output))}[/bold]:", end=" ")
     console.print(f"{weights / 1e6:.1f} MB of weights, {rest / 1e3:.0f} KB else")

@@ -65,7 +65,7 @@ def _print(manifest: Manifest) -> None:
                 console.print(f"  {label} {_signature(tensor)}", markup=False)
     for program in manifest.programs:
         _print_program(console, manifest, program)
-    total = sum(w.bytes for w in manifest.weights)
+    total = sum(w.stored_bytes for w in manifest.weights)
     console.print(f"{len(manifest.weights)} weights, {total} bytes")
 
 

@@ -137,13 +137,13 @@ class _Narrowing:
     # Roles
 
     def contraction(self, var: Var, call: Call, scope: _Scope) -> bool:
-        count = 3 if call.op.name == "attention" else len(call.args)
-        given = [a for a in call.args[:count] if a is not None]
-        if any(_dtype(a) != F32 for a in (*given, var)) or _is_shallow(call):
+        given = factors(var, call)
+        if given is None:
             return False
-        if not all(_fits(a) for a in given if isinstance(a, Constant)):
+        if not all(fits(a) for a in given if isinstance(a, Constant)):
             self.outcome.skip("a weight beyond the range of f16", var.name)
             return False
+        count = _factor_count(call)
         halves = [None if a is None else self.to_half(a, scope) for a in call.args[:count]]
         others = [None if a is None else self.full(a, scope) for a in call.args[count:]]
         self.write_half(var, replace(call, args=(*halves, *others)), scope)
@@ -154,10 +154,9 @@ class _Narrowing:
         floats = _floats(call)
         constants = [a for a in floats if isinstance(a, Constant)]
         values = [a for a in floats if not isinstance(a, Constant)]
-        tables = call.op.name.startswith("gather") and any(c.data.size > TABLE for c in constants)
-        if not (values or tables) or not all(v in scope.half for v in values):
+        if not (values or is_table(call)) or not all(v in scope.half for v in values):
             return False
-        if not all(map(_fits, constants)) or not self.is_taken_apart(var):
+        if not all(map(fits, constants)) or not self.is_taken_apart(var):
             return False
         halves = {a: self.to_half(a, scope) for a in floats}
         self.write_half(var, substitute_operands(call, halves), scope)
@@ -190,7 +189,7 @@ class _Narrowing:
         if call.op.name == "div" and call.args[1] in values:
             return False
         constants = (a for a in floats if isinstance(a, Constant))
-        return bool(values) and all(map(scope.is_narrow, values)) and all(map(_fits, constants))
+        return bool(values) and all(map(scope.is_narrow, values)) and all(map(fits, constants))
 
     def is_stored(self, var: Var) -> bool:
         """Whether a result is read by what computes in f16, or by several."""
@@ -261,7 +260,26 @@ def _floats(call: Call) -> Sequence[Value]:
     return [a for a in call.args if a is not None and _dtype(a) == F32]
 
 
-def _fits(constant: Value) -> bool:
+def _factor_count(call: Call) -> int:
+    """How many of its operands may be f16: masks and biases of attention may not."""
+    return 3 if call.op.name == "attention" else len(call.args)
+
+
+def factors(var: Var, call: Call) -> list[Value] | None:
+    """The operands that a contraction takes in f16; None if it is not to be narrowed."""
+    given = [a for a in call.args[: _factor_count(call)] if a is not None]
+    if call.op.name not in CONTRACTIONS or any(_dtype(a) != F32 for a in (*given, var)):
+        return None
+    return None if _is_shallow(call) else given
+
+
+def is_table(call: Call) -> bool:
+    """Whether it picks from a constant that is large enough to be stored as f16."""
+    constants = (a for a in _floats(call) if isinstance(a, Constant))
+    return call.op.name.startswith("gather") and any(c.data.size > TABLE for c in constants)
+
+
+def fits(constant: Value) -> bool:
     """Whether f16 has all finite numbers of a constant, rounded."""
     assert isinstance(constant, Constant)
     data = constant.data[np.isfinite(constant.data)]

@@ -17,7 +17,7 @@ import {
   text,
 } from './schema.ts';
 
-export const ARTIFACT_VERSION = 3;
+export const ARTIFACT_VERSION = 4;
 
 /** A constant, or an expression over the symbols. */
 export type Dim = number | string;
@@ -42,6 +42,8 @@ export interface FileInfo {
 export interface Weight {
   readonly name: string;
   readonly dtype: string;
+  /** The dtype in the files, where it is another. */
+  readonly stored: 'f16' | null;
   readonly shape: readonly number[];
   readonly bytes: number;
   readonly parts: readonly { file: string; offset: number; bytes: number }[];
@@ -174,6 +176,7 @@ const program = object({
 const weight = object({
   name: text,
   dtype: text,
+  stored: oneOf('f16', null),
   shape: listOf(count),
   bytes: count,
   parts: listOf(object({ file: fileName, offset: count, bytes: count })),
@@ -242,9 +245,13 @@ function badWeight(weight: Weight, files: Manifest['files']): string | undefined
     if (size === undefined || offset + bytes > size) {
       return `weight ${weight.name} lies outside its file`;
     }
+    if (weight.stored !== null && bytes % 2) return `weight ${weight.name} is cut within a number`;
     total += bytes;
   }
-  return total === weight.bytes
+  if (weight.stored !== null && weight.dtype !== 'f32') {
+    return `weight ${weight.name} of ${weight.dtype} is stored as f16`;
+  }
+  return (weight.stored === null ? total : 2 * total) === weight.bytes
     ? undefined
     : `the parts of weight ${weight.name} do not add up to its ${weight.bytes} bytes`;
 }

@@ -5,6 +5,7 @@ import { choose } from './choose.ts';
 import { drain } from './drain.ts';
 import { EdgeRelaxError, throwIfAborted } from './errors.ts';
 import { Gpu, type GpuStats, type Place } from './gpu.ts';
+import { widened } from './halves.ts';
 import { BINDING, DEVICE, STATUS } from './isa.ts';
 import { bound, kernelOf, type Libraries } from './library.ts';
 import {
@@ -245,10 +246,11 @@ export class Model {
       const pieces: Uint8Array<ArrayBuffer>[] = [];
       let at = 0;
       for (const part of weight.parts) {
-        const piece = (await shard(part.file)).subarray(part.offset, part.offset + part.bytes);
+        const stored = (await shard(part.file)).subarray(part.offset, part.offset + part.bytes);
+        const piece = weight.stored === null ? stored : widened(stored);
         if (buffer) gpu?.write(buffer, at, piece);
         if (onCpu.has(k)) pieces.push(piece);
-        at += part.bytes;
+        at += piece.length;
       }
       if (onCpu.has(k)) vm.setWeight(k, weight.bytes, pieces);
     }

@@ -64,7 +64,7 @@ describe('other files', () => {
 
 describe('versions', () => {
   it.each([
-    [4, 'update edgerelax.js'],
+    [5, 'update edgerelax.js'],
     [1e9, 'update edgerelax.js'],
     [2, 'export the model again'],
     [0, 'export the model again'],
@@ -73,7 +73,7 @@ describe('versions', () => {
     [undefined, 'export the model again'],
   ])('refuses %s', (version, hint) => {
     const message = refusal({ ...sound(), version });
-    expect(message).toContain('this loader reads 3');
+    expect(message).toContain('this loader reads 4');
     expect(message).toContain(hint);
   });
 });
@@ -135,6 +135,8 @@ describe('references', () => {
     [['programs', 0, 'name'], 'a/b', 'programs[0].name is no name of a variant'],
     [['programs', 0, 'device'], 'tpu', 'programs[0].device is none of gpu, cpu'],
     [['weights', 0, 'parts', 1, 'offset'], 81, 'weight w lies outside its file'],
+    [['weights', 0, 'stored'], 'f16', 'do not add up to its 16 bytes'],
+    [['weights', 0, 'stored'], 'i8', 'weights[0].stored is none of f16'],
     [['weights', 0, 'bytes'], 17, 'do not add up to its 17 bytes'],
     [['weights', 0, 'parts', 0, 'bytes'], 7, 'do not add up to its 16 bytes'],
   ])('refuses %j = %j', (path, value, message) => {

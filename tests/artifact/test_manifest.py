@@ -178,6 +178,22 @@ def test_what_is_promised_of_inputs() -> None:
         np.testing.assert_allclose(session.run(INPUTS)["y"], expected(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"stored": "f16"}, "do not add up"),
+        ({"stored": "f16", "dtype": "f64"}, "weight .* of f64 is stored as f16"),
+        ({"stored": "i8"}, "i8"),
+    ],
+)
+def test_weights_stored_in_another_form(change: dict[str, str], fault: str) -> None:
+    raw = copy.deepcopy(GOOD)
+    assert raw["weights"][0]["stored"] is None
+    raw["weights"][0] |= change
+    with pytest.raises(FormatError, match=fault):
+        decode(json.dumps(raw).encode())
+
+
 def test_unknown_dtypes_and_devices() -> None:
     (main,) = GOOD["functions"]
     bad_input = {**main["inputs"][0], "dtype": "f999"}

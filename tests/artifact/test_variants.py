@@ -164,6 +164,22 @@ def test_shards_hold_weights_of_equal_users() -> None:
     assert all(len(groups) == 1 for groups in shards.values())
 
 
+def test_what_f16_can_hold_is_stored_as_f16() -> None:
+    """All bits come back: signed zeros, subnormals, infinities; other values stay f32."""
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    exact = halves[~np.isnan(halves)]
+    fine = np.full(1000, 0.1, np.float32)
+    constants = [Constant("w", a, Tensor(a.shape, F32)) for a in (exact, fine, exact[:9])]
+    weights, files = pack_weights(constants, [("cpu",)] * 3)
+    assert [w.stored for w in weights] == ["f16", None, None]  # the last would save nothing
+    assert [w.bytes for w in weights] == [c.data.nbytes for c in constants]
+    artifact = Artifact(
+        msgspec.structs.replace(compiled().artifact.manifest, weights=weights), files
+    )
+    for k, constant in enumerate(constants):
+        assert artifact.weight(k) == constant.data.tobytes()
+
+
 def test_equal_weights_are_one() -> None:
     f = Function("main")
     x = f.input("x", (4,), F32)
