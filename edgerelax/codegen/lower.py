@@ -289,9 +289,12 @@ class _Function:
     def _launch(self, binding: graph.Binding, call: CallTIR) -> None:
         schedule = self.schedules[call.func, call.device]
         buffers = self._buffers(binding, call)
+        places = self.plan.workspaces.get(binding, ())
+        lifted = dict(zip(workspaces(schedule), places, strict=True))
         done = self.f.label()
         for version in schedule.versions:
             skip = self.f.label()
+            buffers |= {t.name: lifted[t] for t in version.temps}  # versions may share names
             with self.integers.scope():
                 for guard in version.guards:
                     self.f.jump_if_zero(self.integers.cond(guard), skip)
@@ -303,7 +306,7 @@ class _Function:
         self.f.place(done)
 
     def _buffers(self, binding: graph.Binding, call: CallTIR) -> dict[str, Value | Place]:
-        """What the buffers of a call's kernels stand for, by name."""
+        """What the buffers of a call's kernels stand for, by name, but for workspaces."""
         callee = self.module.loops[call.func]
         by_name: dict[str, Value | Place] = {}
         by_name.update({b.name: v for b, v in zip(callee.inputs, call.args, strict=True)})
@@ -311,10 +314,6 @@ class _Function:
         schedule = self.schedules[call.func, call.device]
         for packed in packed_of(schedule):
             by_name[packed.buffer.name] = self.packed.get(packed, by_name[packed.source.name])
-        temps = workspaces(schedule)
-        by_name.update(
-            zip((b.name for b in temps), self.plan.workspaces.get(binding, ()), strict=True)
-        )
         return by_name
 
     def _dispatch(

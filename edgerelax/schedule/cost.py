@@ -74,6 +74,14 @@ def traffic(buffers: Iterable[Buffer]) -> float:
     return moved
 
 
+def parts_to_fill(threads: float, most: float, target: Target) -> int:
+    """In how many parts work of so many threads fills the device: a power of two up to `most`."""
+    parts = 1
+    while threads * parts < target.parallel_threads and 2 * parts <= most:
+        parts *= 2
+    return parts
+
+
 def roofline(total: Work, target: Target, *, threads: float, reuse: float) -> float:
     """Seconds: the slower of memory and arithmetic, over how well `threads` fill the device.
 

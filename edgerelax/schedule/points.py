@@ -219,6 +219,20 @@ def result_of(w: Writer, s: Scalars, stage: Stage, state: Reduction) -> Scalar:
     return rewrite(stage.result, leaf)
 
 
+def store_reduced(w: Writer, s: Scalars, stage: Stage, total: Reduction) -> None:
+    """Finish a reduction that began with nothing and store it: four values if it has lanes."""
+    if stage.init is not None:
+        total.step(w, s.value(stage.init))
+    lanes = total.registers[0].lanes
+    value = convert(s.value(result_of(w, s, stage, total)), stage.out.dtype)
+    flat = store_flat(stage)
+    if lanes == 1:
+        w.store(stage.out, s.index.value(flat), value)
+        return
+    first = s.index.value(s.index.in_lane(flat, 0))
+    w.store(stage.out, first, splat(value, lanes), aligned=s.index.is_aligned(flat))
+
+
 def can_be_vector(stage: Stage, s: Scalars, axis: Axis) -> bool:
     """Whether four neighbours along an axis can be computed and stored as a vector."""
     guard = guards_store(stage, s)

@@ -4,8 +4,9 @@ The choice is deterministic: strategies and configs are tried in the order of th
 only a lower cost replaces an earlier one. `fallback` matches any stage, so there always is one.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from edgerelax.ir.diagnostics import UnsupportedError
@@ -15,21 +16,22 @@ from edgerelax.ir.plan import Packed, Schedule, Version
 from edgerelax.schedule.contraction import Contraction, contraction
 from edgerelax.schedule.empty import without_empty
 from edgerelax.schedule.pairs import in_pairs
-from edgerelax.schedule.specialise import single_row_symbols, specialise
+from edgerelax.schedule.specialise import cases, general, specialise
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.column_reduce import COLUMN_REDUCE
 from edgerelax.schedule.strategies.fallback import FALLBACK
 from edgerelax.schedule.strategies.gemm import GEMM
 from edgerelax.schedule.strategies.gemm_cpu import GEMM_CPU
 from edgerelax.schedule.strategies.gemm_shared import GEMM_SHARED
+from edgerelax.schedule.strategies.gemm_split import GEMM_SPLIT
 from edgerelax.schedule.strategies.map import MAP
 from edgerelax.schedule.strategies.row_reduce import ROW_REDUCE
+from edgerelax.schedule.strategies.split_reduce import SPLIT_REDUCE
 from edgerelax.schedule.strategies.template import TEMPLATE
 from edgerelax.schedule.strategies.templates.attention_split import few_queries
 from edgerelax.schedule.strategies.transpose import TRANSPOSE
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.widen import widen_subword_outputs
-from edgerelax.sym import eq
 
 STRATEGIES: tuple[Strategy[Any], ...] = (
     TEMPLATE,
@@ -37,58 +39,90 @@ STRATEGIES: tuple[Strategy[Any], ...] = (
     TRANSPOSE,
     GEMM_SHARED,
     GEMM,
+    GEMM_SPLIT,
     GEMM_CPU,
     ROW_REDUCE,
     COLUMN_REDUCE,
+    SPLIT_REDUCE,
     FALLBACK,
 )
+_PAYS = 0.8  # of the cost without, for a version of its own
 
 
 def schedule(func: LoopFunc, target: Target) -> Schedule:
     """Kernels for every stage of a loop function, with the reasons for the choice.
 
-    A contraction whose rows may be just one gets a version of its own for that case, and so does
+    Cases of few rows or of long reductions get versions of their own where these pay, and so does
     attention of few queries.
     """
-    version, chosen, reasons = _schedule(func, target)
-    few = list(_of_few_queries(func, chosen, target))
-    symbols = single_row_symbols(func)
-    if symbols:
-        single = specialise(func, dict.fromkeys(symbols, 1), "_row")
-        row, by_row, _ = _schedule(single, target)
-        shared = {t.name for t in row.temps} & {t.name for t in version.temps}
-        if by_row != chosen and not shared:
-            guarded = replace(row, guards=tuple(eq(s.expr, 1) for s in symbols))
-            return Schedule((guarded, version), chosen, reasons)
-    return Schedule((*few, version), chosen, reasons)
+    made = _schedule(func, target)
+    versions = list(_of_few_queries(func, made.choices, target))
+    for case in cases(func, target):
+        special = specialise(func, case)
+        own = _schedule(special, target)
+        if own.choices != made.choices and own.cost < _PAYS * _cost(special, made.choices, target):
+            versions.append(general(own.version, case))
+    return Schedule((*versions, made.version), made.strategies, made.reasons)
 
 
 def _of_few_queries(func: LoopFunc, usual: tuple[str, ...], target: Target) -> Iterator[Version]:
     """Versions of attention for one query and for a few, where these are done another way."""
     for guards, special in few_queries(func):
-        version, chosen, _ = _schedule(special, target)
-        if chosen != usual:
-            yield replace(version, guards=guards)
+        own = _schedule(special, target)
+        if own.choices != usual:
+            yield replace(own.version, guards=guards)
 
 
-def _schedule(func: LoopFunc, target: Target) -> tuple[Version, tuple[str, ...], tuple[str, ...]]:
-    prepared = prepare(func, target)
-    prepared, paired = (prepared, ()) if target.is_gpu else in_pairs(prepared)
-    chosen: list[str] = []
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A version, the choice for each unit and for each kernel, and what it costs in seconds."""
+
+    version: Version
+    choices: tuple[str, ...]
+    strategies: tuple[str, ...]
+    reasons: tuple[str, ...]
+    cost: float
+
+
+def _schedule(func: LoopFunc, target: Target) -> _Made:
+    prepared, paired = _prepared(func, target)
+    choices: list[str] = []
+    strategies: list[str] = []
     reasons: list[str] = []
     kernels: list[Kernel] = []
     packed: list[Packed] = [*paired]
+    cost = 0.0
     for unit in partition(prepared, target):
-        name, emitted, why = choose(unit, target)
-        at_work = [k for k in emitted.kernels if k.grid.as_int() != 0]
+        choice = choose(unit, target)
+        at_work = [k for k in choice.emitted.kernels if k.grid.as_int() != 0]
         kernels.extend(at_work)
-        packed.extend(emitted.packed)
-        chosen.extend(name for _ in at_work)
-        reasons.extend(f"{unit.name}: {reason}" for reason in why)
+        packed.extend(choice.emitted.packed)
+        choices.append(choice.name)
+        strategies.extend(choice.name for _ in at_work)
+        reasons.extend(f"{unit.name}: {reason}" for reason in choice.reasons)
+        cost += choice.cost
     outer = {b.name for b in (*func.inputs, *func.outputs, *(p.buffer for p in packed))}
     bound = {p.buffer.name: p.buffer for k in kernels for p in k.buffers}
     temps = tuple(b for n, b in bound.items() if n not in outer)
-    return Version(tuple(kernels), temps, packed=tuple(packed)), tuple(chosen), tuple(reasons)
+    version = Version(tuple(kernels), temps, packed=tuple(packed))
+    return _Made(version, tuple(choices), tuple(strategies), tuple(reasons), cost)
+
+
+def _prepared(func: LoopFunc, target: Target) -> tuple[LoopFunc, tuple[Packed, ...]]:
+    prepared = prepare(func, target)
+    return (prepared, ()) if target.is_gpu else in_pairs(prepared)
+
+
+def _cost(func: LoopFunc, choices: Sequence[str], target: Target) -> float:
+    """What a function costs with a given choice for each unit; infinite if one does not fit."""
+    units = list(partition(_prepared(func, target)[0], target))
+    if len(units) != len(choices):
+        return inf
+    total = 0.0
+    for unit, choice in zip(units, choices, strict=True):
+        found = [c for c in candidates(unit, target) if not isinstance(c, str)]
+        total += next((cost for s, _, c, cost in found if f"{s.name} {c}" == choice), inf)
+    return total
 
 
 def prepare(func: LoopFunc, target: Target) -> LoopFunc:
@@ -164,8 +198,18 @@ def candidates(unit: Unit, target: Target) -> Iterator[tuple[Strategy[Any], Any,
             yield strategy, match, config, strategy.cost(match, config, target)
 
 
-def choose(unit: Unit, target: Target) -> tuple[str, Emitted, list[str]]:
-    """The cheapest candidate's kernels, its name, and why others were not taken."""
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The cheapest candidate for a unit: its name, kernels and cost, and why it was taken."""
+
+    name: str
+    emitted: Emitted
+    cost: float
+    reasons: tuple[str, ...]
+
+
+def choose(unit: Unit, target: Target) -> Choice:
+    """The cheapest candidate."""
     best: tuple[Strategy[Any], Any, str, float] | None = None
     reasons: list[str] = []
     for found in candidates(unit, target):
@@ -179,5 +223,6 @@ def choose(unit: Unit, target: Target) -> tuple[str, Emitted, list[str]]:
         raise UnsupportedError(
             f"no kernel for {unit.name} on {target.name}: {'; '.join(reasons)}", node=unit.name
         )
-    strategy, match, config, _ = best
-    return f"{strategy.name} {config}", strategy.emit(match, config, target), reasons
+    strategy, match, config, cost = best
+    emitted = strategy.emit(match, config, target)
+    return Choice(f"{strategy.name} {config}", emitted, cost, tuple(reasons))

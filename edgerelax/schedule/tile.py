@@ -34,6 +34,15 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """The steps of a reduced axis that a tile takes, from a multiple of 4."""
+
+    axis: Axis
+    start: KExpr
+    stop: KExpr
+
+
+@dataclass(frozen=True, slots=True)
 class _Column:
     axis: Axis
     group: Group
@@ -55,12 +64,13 @@ class Tile:
         found: Contraction,
         *,
         dot: bool = False,
+        span: Span | None = None,
     ) -> None:
         """`dot` runs the vectors along the innermost reduced axis, not along columns.
 
-        Columns then come one by one.
+        Columns then come one by one. The sum is of the steps of `span` alone, if there is one.
         """
-        self.w, self.s, self.found, self.dot = w, s, found, dot
+        self.w, self.s, self.found, self.dot, self.span = w, s, found, dot, span
         self.guards = list(found.guards)
         self.row_guards: list[Scalar] = []
         self.column_guards: list[Scalar] = []
@@ -188,10 +198,15 @@ class Tile:
         if innermost and self.dot:
             self._dot(axes[0], sums)
             return
-        stop = self.w.params.scalar(axes[0].extent)
-        with self.w.loop("k", i32(0), stop) as k:
+        start, stop = self._steps_of(axes[0])
+        with self.w.loop("k", start, stop) as k:
             self.w.bind(axes[0], k)
             self._nest(axes[1:], pending, sums)
+
+    def _steps_of(self, axis: Axis) -> tuple[KExpr, KExpr]:
+        if self.span is not None and axis is self.span.axis:
+            return self.span.start, self.span.stop
+        return i32(0), self.w.params.scalar(axis.extent)
 
     def _dot(self, axis: Axis, sums: list[list[Reduction]]) -> None:
         """Vectors along the axis, whose lanes are added up at the end, then the rest of it."""
@@ -214,9 +229,13 @@ class Tile:
     def _unrolled(self, axis: Axis, sums: list[list[Reduction]]) -> None:
         """Steps of four in text, with vector loads along the axis where they are aligned."""
         w = self.w
-        stop, end = w.params.scalar(axis.extent), w.params.scalar(axis.extent // 4 * 4)
+        start, stop = self._steps_of(axis)
+        end = w.params.scalar(axis.extent // 4 * 4)
+        rest = w.let("k", kop("max", start, end)) if self.span else end
+        if self.span:
+            end = w.let("k", kop("min", stop, end))
         left, right = self._factors()
-        with w.loop("k", i32(0), end, step=4) as k:
+        with w.loop("k", start, end, step=4) as k:
             w.bind_vector(axis, k)
             lanes = w.lanes(axis)
             assert lanes is not None
@@ -230,7 +249,7 @@ class Tile:
             for j in range(4):
                 self._multiply(values[j], rights(j), sums)
         if not divisible(axis.extent, 4):
-            with w.loop("k", end, stop) as k:
+            with w.loop("k", rest, stop) as k:
                 w.bind(axis, k)
                 self._multiply(self._values(left), self._values(right), sums)
 

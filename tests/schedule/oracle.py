@@ -125,6 +125,48 @@ def every_choice(func: LoopFunc, target: Target) -> list[Version]:
     return versions
 
 
+def check_strategy(
+    name: str,
+    func: LoopFunc,
+    symbols: Mapping[str, int],
+    *,
+    targets: Sequence[Target],
+    arrays: Sequence[Any] | None = None,
+    tolerance: float = 2e-5,
+) -> None:
+    """Every config of one strategy, of which there are some, gives what it should."""
+    given = inputs_for(func, symbols) if arrays is None else arrays
+    want = run_loop(func, given, dict(symbols))
+    for target in targets:
+        versions = versions_by(name, func, target)
+        assert versions, f"{name} does not fit on {target.name}"
+        for version in versions:
+            got = run_version(version, func, given, symbols)
+            for g, w in zip(got, want, strict=True):
+                assert_close(g, w, tolerance)
+
+
+def versions_by(name: str, func: LoopFunc, target: Target) -> list[Version]:
+    """A version for each config of a strategy: for the units that it fits; the best for others."""
+    units = [
+        [c for c in candidates(unit, target) if not isinstance(c, str)]
+        for unit in partition(prepare(func, target), target)
+    ]
+    wanted = [[c for c in found if c[0].name == name] for found in units]
+    versions = []
+    for k in range(max(map(len, wanted), default=0)):
+        taken = [
+            own[min(k, len(own) - 1)] if own else min(found, key=lambda c: c[3])
+            for own, found in zip(wanted, units, strict=True)
+        ]
+        emitted = [strategy.emit(match, config, target) for strategy, match, config, _ in taken]
+        kernels = tuple(kernel for e in emitted for kernel in e.kernels)
+        bound = {p.buffer.name: p.buffer for kernel in kernels for p in kernel.buffers}
+        outer = {b.name for b in (*func.inputs, *func.outputs)}
+        versions.append(Version(kernels, tuple(b for n, b in bound.items() if n not in outer)))
+    return versions
+
+
 def single(name: str, inputs: Sequence[Buffer], out: Buffer, body: Any, **more: Any) -> LoopFunc:
     """A function of one stage whose body is a function of the output's axes."""
     axes = grid(out)

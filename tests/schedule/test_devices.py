@@ -52,6 +52,11 @@ def cases() -> dict[str, tuple[LoopFunc, dict[str, int]]]:
         "layer norm": (layer_norm(N, (12,), keep_sum=True), {"n": 5}),
         "matmul": (matmul(M, N, K, epilogue=biased), {"m": 5, "n": 7, "k": 9}),
         "matmul aligned": (matmul(M, 36, 8, tb=True), {"m": 34}),
+        "split sum": (reduction(buf("x", F32, 1, 8192), buf("y", F32, 1), "sum"), {}),
+        "split any": (reduction(buf("x", BOOL, 2, 9001), buf("y", BOOL, 2), "any"), {}),
+        "split argmax": (reduction(buf("x", F32, 3, 9001), buf("y", I64, 3), "argmax"), {}),
+        "split columns": (reduction(buf("x", F32, 4000, 8), buf("y", F32, 8), "max", "kn"), {}),
+        "split matmul": (matmul(3, 8, 518, epilogue=biased), {}),
         "lstm": (
             recurrence("lstm", 8, ("forward", "reverse"), ("h", "c", "lengths")),
             {"t": 3, "b": 2},

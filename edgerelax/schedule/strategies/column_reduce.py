@@ -5,18 +5,18 @@ slices, whose parts meet in workgroup memory. Reads stay together and few output
 device.
 """
 
-from edgerelax.ir.kernel import LOCAL, WORKGROUP, KExpr, KLoad, KStore, i32, kop
+from edgerelax.ir.kernel import LOCAL, WORKGROUP, KExpr, i32, kop
 from edgerelax.schedule.cost import Work, roofline, typical, work
+from edgerelax.schedule.partials import SharedStates
 from edgerelax.schedule.points import (
     coalesce,
     count,
     decompose,
     guards_store,
-    result_of,
-    store_flat,
+    store_reduced,
     take_step,
 )
-from edgerelax.schedule.reduce import Reduction, begin, convert, splat
+from edgerelax.schedule.reduce import Reduction, begin
 from edgerelax.schedule.scalars import Scalars
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.pointwise import Points, is_sub_word, writes_vectors
@@ -82,28 +82,13 @@ def emit(points: Points, config: str, target: Target) -> Emitted:
     else:
         w.bind(column, inside)
     total = _reduce_slice(w, s, points, part, 4 if vector else 1)
-    arrays = [
-        w.array("part", r.dtype, _ACROSS * _SLICES, shared=True, lanes=r.lanes)
-        for r in total.registers
-    ]
-    for array, register in zip(arrays, total.registers, strict=True):
-        w.emit(KStore(array, LOCAL, register))
+    states = SharedStates(w, total, _ACROSS * _SLICES)
+    states.put(LOCAL, total)
     w.barrier()
     exists = kop("and", kop("eq", part, i32(0)), kop("lt", number, w.params.scalar(width)))
     with w.when(exists):
-        with w.loop("j", i32(1), i32(_SLICES)) as j:
-            at = w.let("at", kop("add", own, kop("mul", j, i32(_ACROSS))))
-            pairs = zip(arrays, total.registers, strict=True)
-            total.merge(w, tuple(KLoad(r.dtype, r.lanes, a, at) for a, r in pairs))
-        if stage.init is not None:
-            total.step(w, s.value(stage.init))
-        value = convert(s.value(result_of(w, s, stage, total)), stage.out.dtype)
-        flat = store_flat(stage)
-        if vector:
-            first = s.index.value(s.index.in_lane(flat, 0))
-            w.store(stage.out, first, splat(value, 4), aligned=s.index.is_aligned(flat))
-        else:
-            w.store(stage.out, s.index.value(flat), value)
+        states.merge_column(total, _ACROSS, _SLICES)
+        store_reduced(w, s, stage, total)
     grid = count(outer) * blocks
     comment = f"column reduction, {config}"
     return Emitted((w.kernel(points.name, grid, _ACROSS * _SLICES, comment),))

@@ -6,17 +6,17 @@ output's tiles. A convolution tests its padding once per row and tap.
 
 from dataclasses import dataclass
 
-from edgerelax.ir.kernel import LOCAL, WORKGROUP, Kernel, i32, kop
+from edgerelax.ir.kernel import LOCAL, WORKGROUP, Kernel, KExpr, i32, kop
 from edgerelax.schedule.contraction import Contraction, contraction, describe, is_contiguous
-from edgerelax.schedule.cost import roofline, rounded, typical, work
+from edgerelax.schedule.cost import Work, roofline, rounded, typical, work
 from edgerelax.schedule.points import count, decompose
 from edgerelax.schedule.scalars import Scalars
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.pointwise import is_sub_word
 from edgerelax.schedule.target import Target
-from edgerelax.schedule.tile import Group, Tile
+from edgerelax.schedule.tile import Group, Span, Tile
 from edgerelax.schedule.writer import Writer
-from edgerelax.sym import as_expr, ceildiv, divisible, upper_bound
+from edgerelax.sym import Axis, as_expr, ceildiv, divisible, upper_bound
 
 GROUP = 64
 
@@ -27,6 +27,24 @@ class Gemm:
 
     unit: Unit
     found: Contraction
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An outer axis that numbers the parts of a reduced axis, each a multiple of 4 steps long."""
+
+    number: Axis
+    steps: Axis
+
+    def span(self, w: Writer) -> Span:
+        """The steps of the part that is bound; past the end there are none."""
+        number, _ = w.lookup(self.number)
+        assert isinstance(number, KExpr)
+        length = ceildiv(ceildiv(self.steps.extent, self.number.extent), 4) * 4
+        size = w.params.scalar(length)
+        start = w.let("k", kop("mul", number, size))
+        end = kop("min", kop("add", start, size), w.params.scalar(self.steps.extent))
+        return Span(self.steps, start, w.let("k", end))
 
 
 def match(unit: Unit, target: Target) -> Gemm | Reject:
@@ -53,13 +71,24 @@ def configs(gemm: Gemm, target: Target) -> tuple[str, ...]:
 
 def cost(gemm: Gemm, config: str, target: Target) -> float:
     """A value that is loaded serves a row or a column of the tile."""
-    found = gemm.found
-    total = work(found.stage)
+    return tile_cost(gemm.found, config, work(gemm.found.stage), target, threads=1.0)
+
+
+def tile_cost(
+    found: Contraction, config: str, total: Work, target: Target, *, threads: float
+) -> float:
+    """The cost of tiles, each the work of so many `threads`."""
     rows = _rows(config)
     idle = rounded(typical(found.height), rows) * rounded(typical(found.width), 4)
     each = 1 if is_contiguous(found.right, found.column) else 4
     reuse = 8.0 * rows / (rows / 4 + each)
-    return roofline(total.scaled(idle), target, threads=total.points / (rows * 4), reuse=reuse)
+    threads *= tiles(found, config)
+    return roofline(total.scaled(idle), target, threads=threads, reuse=reuse)
+
+
+def tiles(found: Contraction, config: str) -> float:
+    """About how many tiles there are."""
+    return typical(count(found.stage.axes)) / (_rows(config) * 4)
 
 
 def _rows(config: str) -> int:
@@ -68,10 +97,13 @@ def _rows(config: str) -> int:
 
 def emit(gemm: Gemm, config: str, target: Target) -> Emitted:
     """One kernel."""
-    return Emitted((_kernel(gemm, config, target),))
+    return Emitted((tile_kernel(gemm.unit.name, gemm, config, target),))
 
 
-def _kernel(gemm: Gemm, config: str, target: Target) -> Kernel:
+def tile_kernel(
+    name: str, gemm: Gemm, config: str, target: Target, part: Part | None = None
+) -> Kernel:
+    """A thread for each tile; of part of its steps if one of the outer axes numbers parts."""
     w, found = Writer(target, gemm.unit.weights), gemm.found
     s = Scalars(w)
     height = _rows(config)
@@ -95,9 +127,10 @@ def _kernel(gemm: Gemm, config: str, target: Target) -> Kernel:
         first_row = w.let("row", kop("mul", row_tile, i32(height)))
         first = w.let("col", kop("mul", column_tile, i32(4)))
         group = Group(first, 4, whole=divisible(found.width, 4), aligned=True)
-        Tile(w, s, found).write(first_row, height, [group])
+        span = None if part is None else part.span(w)
+        Tile(w, s, found, span=span).write(first_row, height, [group])
     grid = count(found.outer) * blocks_down * blocks_across
-    return w.kernel(gemm.unit.name, grid, GROUP, f"{describe(found)}, {config} per thread")
+    return w.kernel(name, grid, GROUP, f"{describe(found)}, {config} per thread")
 
 
 GEMM = Strategy("gemm", match, configs, cost, emit)

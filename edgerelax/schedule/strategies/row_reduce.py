@@ -11,7 +11,6 @@ run together (cascade.py): for rows too long to stay near.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import TypeVar
 
 from edgerelax.ir.kernel import LOCAL, WORKGROUP, KExpr, KLoad, KStore, i32, kop
 from edgerelax.ir.loop import Stage
@@ -19,6 +18,7 @@ from edgerelax.ir.scalar import Buffer, Load, Scalar, walk
 from edgerelax.schedule.cascade import Member, Pass, one_pass
 from edgerelax.schedule.cost import Work, roofline, traffic, typical, work
 from edgerelax.schedule.index import flat_index, is_one, stride_of
+from edgerelax.schedule.partials import GROUP, combine
 from edgerelax.schedule.points import (
     decompose,
     guards_store,
@@ -36,7 +36,7 @@ from edgerelax.schedule.reduce import (
 )
 from edgerelax.schedule.row_cache import Keeping, keep, same_columns
 from edgerelax.schedule.rows import RowProgram, Step, row_count, row_length, row_program
-from edgerelax.schedule.running import Running, start
+from edgerelax.schedule.running import start
 from edgerelax.schedule.scalars import Held, Scalars, has_vectors
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.pointwise import is_sub_word
@@ -44,18 +44,13 @@ from edgerelax.schedule.target import Target
 from edgerelax.schedule.writer import Cell, Writer
 from edgerelax.sym import Expr, as_expr, ceildiv, divisible, prove_lt
 
-GROUP = 64
 _SCATTERED = 4.0  # times the bytes where threads of a group do not read neighbours
 _LONG = 16  # elements of an innermost row that vectors are good for
 _SHARE = 2  # of workgroup memory that a row may take, in parts: groups run side by side
-_ROUND = 8  # parts that one thread merges in each of the two rounds
 _ONCE = " once"
 _NEAR = 1 << 18  # bytes of a row that a CPU reads again without waiting
 _COMPARED = 4.0  # operations to see that a reference is as it was
 _WELFORD, _WELFORD_ON_CPU = 16.0, 64.0  # there each division waits for the one before
-
-
-_State = TypeVar("_State", Reduction, Running)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +297,7 @@ class _Rows:
         else:
             self._columns(step, None, lambda: take(state))
         if self.shared:
-            state = self._combine(state)
+            state = combine(w, state)
             if stage.init is not None:
                 state.step(w, s.value(stage.init))
         self._settle(step, result_of(w, s, stage, state))
@@ -318,7 +313,7 @@ class _Rows:
         else:
             self._columns(steps[0], None, state.step)
         if self.shared:
-            state = self._combine(state)
+            state = combine(self.w, state)
         for member, result in state.results():
             self._settle(member.step, result)
 
@@ -329,35 +324,6 @@ class _Rows:
         self.s.hold(Held(step.held, dtype), value)
         if step.stored:
             self._by_first(step, value)
-
-    def _combine(self, part: _State) -> _State:
-        """Merge the parts of a group: eight threads take eight each, then all take those eight."""
-        w = self.w
-        first = [w.array("part", r.dtype, GROUP, shared=True) for r in part.registers]
-        second = [w.array("part", r.dtype, _ROUND, shared=True) for r in part.registers]
-        self._put(first, LOCAL, part)
-        w.barrier()
-        with w.when(kop("lt", LOCAL, i32(_ROUND))):
-            merged = self._merge(part, first, w.let("b", kop("mul", LOCAL, i32(_ROUND))))
-            self._put(second, LOCAL, merged)
-        w.barrier()
-        return self._merge(part, second, i32(0))
-
-    def _put(self, arrays: list[str], at: KExpr, state: Reduction | Running) -> None:
-        for name, register in zip(arrays, state.registers, strict=True):
-            self.w.emit(KStore(name, at, register))
-
-    def _merge(self, part: _State, arrays: list[str], base: KExpr) -> _State:
-        w = self.w
-
-        def at(k: KExpr) -> tuple[KExpr, ...]:
-            registers = zip(arrays, part.registers, strict=True)
-            return tuple(KLoad(r.dtype, 1, a, kop("add", base, k)) for a, r in registers)
-
-        total = part.over(tuple(w.var("all", v) for v in at(i32(0))))
-        with w.loop("j", i32(1), i32(_ROUND)) as j:
-            total.merge(w, at(j))
-        return total
 
     # maps and stores
 
