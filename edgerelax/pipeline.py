@@ -43,6 +43,7 @@ from edgerelax.passes.fuse_loops import fuse_loops
 from edgerelax.passes.guard import guard
 from edgerelax.passes.inline import inline
 from edgerelax.passes.integer_products import integer_products
+from edgerelax.passes.layout import layout
 from edgerelax.passes.legalize import legalize
 from edgerelax.passes.mixed_precision import mixed_precision
 from edgerelax.passes.place import Device, place
@@ -74,6 +75,7 @@ GRAPH: tuple[Pass, ...] = (
     legalize,  # from here on only loop functions; the rest is per device
     canonicalize,  # takes apart the tuples of operators that became one function per result
     dce,  # operands that became literals
+    layout,  # after legalize: which orders go together is seen in the loops; before place
 )
 
 _PRECISION: Mapping[Device, Pass] = {
@@ -94,6 +96,7 @@ OPTIONAL = frozenset(
         "combine_matmuls",
         "fuse_attention",
         "dispatch_library",
+        "layout",
         "fuse",
         "reuse",
         "capture",
