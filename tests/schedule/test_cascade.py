@@ -230,6 +230,29 @@ def test_half_floats_are_followed_in_f32() -> None:
     check_all(softmax(Chain(dtype=F16)), {"n": 2, "k": 37}, tolerance=2e-3)
 
 
+def softmax_of_columns() -> LoopFunc:
+    """Rows that are neighbours in memory: four may be taken at once."""
+    x, y = buf("x", F32, 3, K, 8), buf("y", F32, 3, K, 8)
+    m, s, (i, k, j) = buf("m", F32, 3, 8), buf("s", F32, 3, 8), grid(x)
+    e = op("exp", x[i, k, j] - m[i, j])
+    stages = (
+        Stage(m, (i, j), x[i, k, j], (k,), "max"),
+        Stage(s, (i, j), e, (k,), "sum"),
+        Stage(y, (i, k, j), e / s[i, j]),
+    )
+    return LoopFunc("columns", (x,), (y,), stages)
+
+
+def test_four_rows_at_once() -> None:
+    func = softmax_of_columns()
+    for target in TARGETS_HERE:
+        assert "quads once" in versions(func, target)
+    special = np.random.default_rng(2).standard_normal((3, 9, 8)).astype(np.float32)
+    special[0, :, 1], special[1, 0, 2], special[2, 3, 4] = -INF, -INF, NAN
+    for given in ([special], [special[:, :0]], [special[:, :1]]):
+        check_all(func, {"k": given[0].shape[1]}, given)
+
+
 @pytest.mark.parametrize("make", SEVERAL)
 def test_no_rule_no_single_pass(make: Make) -> None:
     for target in TARGETS_HERE:

@@ -11,6 +11,7 @@ from edgerelax.ir.scalar import Acc, Value, cast, gather, op
 from edgerelax.schedule.target import WASM, WEBGPU, WEBGPU_SOFTWARE, Target
 from tests.kernel_runners import run_wasm, run_wgpu
 from tests.schedule.oracle import assert_close, every_choice, inputs_for, run_version, single
+from tests.schedule.test_cascade import Chain, peaks_of_two, softmax_of_columns
 from tests.schedule.test_conv import CASES, conv
 from tests.schedule.test_gemm import K, M, N, matmul
 from tests.schedule.test_reduce import buf, reduction
@@ -50,6 +51,8 @@ def cases() -> dict[str, tuple[LoopFunc, dict[str, int]]]:
         "softmax": (softmax((N,), K), {"n": 5, "k": 67}),
         "softmax f16": (softmax((N,), 8, F16), {"n": 5}),
         "layer norm": (layer_norm(N, (12,), keep_sum=True), {"n": 5}),
+        "softmax of columns": (softmax_of_columns(), {"k": 5}),
+        "weighted sums": (peaks_of_two(Chain()), {"n": 2, "k": 67}),
         "matmul": (matmul(M, N, K, epilogue=biased), {"m": 5, "n": 7, "k": 9}),
         "matmul aligned": (matmul(M, 36, 8, tb=True), {"m": 34}),
         "split sum": (reduction(buf("x", F32, 1, 8192), buf("y", F32, 1), "sum"), {}),

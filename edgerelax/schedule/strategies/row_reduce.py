@@ -80,7 +80,8 @@ def configs(found: RowMatch, target: Target) -> tuple[str, ...]:
     if target.is_gpu:
         ways = ("group", "thread") if target.has_fast_barriers else ("thread",)
     once = one_pass(_shared_columns(found.program)) is not None
-    return (*ways, *quads, *(f"{way}{_ONCE}" for way in ways if once))
+    ways = (*ways, *quads)
+    return (*ways, *(f"{way}{_ONCE}" for way in ways if once))
 
 
 def cost(found: RowMatch, config: str, target: Target) -> float:
@@ -89,12 +90,13 @@ def cost(found: RowMatch, config: str, target: Target) -> float:
     rows = typical(row_count(found.program))
     threads = {"group": rows * GROUP, "quads": rows / 4}.get(way, rows)
     seconds = 0.0
-    for step, one in _works(found, config, target):
-        scattered = way == "group" and not _is_contiguous(step)
+    for steps, one in _works(found, config, target):
+        step, contiguous = steps[0], all(map(_is_contiguous, steps))
+        scattered = way == "group" and not contiguous
         moved = one.bytes * (_SCATTERED if scattered else 1.0)
         length = typical(row_length(step))
         idle = GROUP * -(-length // GROUP) / max(length, 1.0) if way == "group" else 1.0
-        long = _is_contiguous(step) and typical(step.inner[-1].extent) >= _LONG
+        long = contiguous and typical(step.inner[-1].extent) >= _LONG
         in_vectors = long or way == "quads"
         total = Work(rows, length, moved, one.flops * idle)
         spent = roofline(total, target, threads=threads, reuse=4.0 if in_vectors else 1.0)
@@ -102,14 +104,14 @@ def cost(found: RowMatch, config: str, target: Target) -> float:
     return seconds + target.launch_seconds
 
 
-def _works(found: RowMatch, config: str, target: Target) -> Iterator[tuple[Step, Work]]:
-    """What each step or pass takes, the latter by the name of its first step."""
+def _works(found: RowMatch, config: str, target: Target) -> Iterator[tuple[tuple[Step, ...], Work]]:
+    """What each step takes, and those of a pass together."""
     if not config.endswith(_ONCE):
-        yield from ((s, work(s.stage)) for s in _kept(found, config, target).program.steps)
+        yield from (((s,), work(s.stage)) for s in _kept(found, config, target).program.steps)
         return
     for part in _passes(found):
         if isinstance(part, Step):
-            yield part, work(part.stage)
+            yield (part,), work(part.stage)
             continue
         works = [work(m.step.stage) for m in part]
         first = works[0]
@@ -118,7 +120,7 @@ def _works(found: RowMatch, config: str, target: Target) -> Iterator[tuple[Step,
         moved = sum(w.bytes for w in works)
         if _is_far(part, target):
             moved = traffic(dict.fromkeys(b for m in part for b in m.stage.reads()))
-        yield part[0].step, Work(first.points, first.steps, moved, flops)
+        yield tuple(m.step for m in part), Work(first.points, first.steps, moved, flops)
 
 
 def _following(member: Member, target: Target) -> float:
@@ -305,7 +307,7 @@ class _Rows:
     def _reduce_once(self, members: Pass) -> None:
         """All reductions of a pass."""
         steps = [member.step for member in members]
-        state = start(members, self.s, 1)
+        state = start(members, self.s, 4 if self.quads else 1)
         if all(self._runs_in_vectors(step) for step in steps):
             four = start(members, self.s, 4)
             self._columns(steps[0], four.step, state.step)
