@@ -20,7 +20,7 @@ from edgerelax.hosts.wgpu import find_adapter, offer_of, open_wgpu
 from edgerelax.ir.diagnostics import InputError
 from edgerelax.ir.graph import Module
 from edgerelax.ir.library import Function, Library
-from edgerelax.pipeline import Options, Report, compile_module
+from edgerelax.pipeline import Options, Pass, Report, compile_module
 
 Model = Any
 """An ONNX file, its bytes or proto (onnx is untyped: Any), or a Module."""
@@ -61,6 +61,7 @@ def compile(
     verify: bool = False,
     fp16: bool = False,
     libraries: Sequence[Library] = (),
+    passes: Sequence[tuple[str, Pass]] = (),
 ) -> Executable:
     """Compile a model once for all sizes that its symbolic dimensions allow.
 
@@ -77,13 +78,15 @@ def compile(
         verify: check the module's invariants after every pass.
         fp16: store weights, and on a GPU activations, as f16 where that is safe; sums stay f32.
         libraries: functions that take the place of operators (docs/libraries.md).
+        passes: passes of yours, each with the name of the one that it runs before
+            (docs/builder.md).
     """
     module = model if isinstance(model, Module) else load_onnx(model, dims=dims)
     folder = None if dump is None else Path(dump)
     functions = _functions(libraries)
     options = Options(
         target, fallback, tuple(variants), frozenset(without), folder, verify, fp16,
-        tuple(libraries),
+        tuple(libraries), tuple(passes),
     )  # fmt: skip
     return Executable(*compile_module(module, _source(model), options), functions)
 

@@ -105,6 +105,12 @@ OPTIONAL = frozenset(
 """What may be left out: passes by name, reuse of memory, capture and replay of command lists."""
 
 
+PLACES = frozenset(
+    [p.__name__ for p in GRAPH if GRAPH.count(p) == 1] + ["place", "fuse", "fuse_loops"]
+)
+"""Passes that others may be put before: those that stand in one place."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """How to compile.
@@ -112,7 +118,8 @@ class Options:
     `target` is `webgpu` or `cpu`; `fallback` adds the programs of the CPU to those of a GPU.
     `variants` are the names in VARIANTS to make a program for; none: all that target and fallback
     call for. `fp16` stores weights, and a GPU's activations, as f16 where that is safe. `libraries`
-    may take the place of operators.
+    may take the place of operators. `passes` are passes of the caller's, each with the name of the
+    pass that it runs before.
     """
 
     target: str = "webgpu"
@@ -123,6 +130,7 @@ class Options:
     verify: bool = False
     fp16: bool = False
     libraries: tuple[Library, ...] = ()
+    passes: tuple[tuple[str, Pass], ...] = ()
 
 
 @dataclass(slots=True)
@@ -145,6 +153,12 @@ def compile_module(module: Module, source: Source, options: Options) -> tuple[Ar
             f"--without {', '.join(sorted(unknown))}: not known, or not optional",
             hint=f"what can be left out: {', '.join(sorted(OPTIONAL))}",
         )
+    for before, _ in options.passes:
+        if before not in PLACES:
+            raise InputError(
+                f"no pass can be put before {before!r}",
+                hint=f"what passes can be put before: {', '.join(sorted(PLACES))}",
+            )
     wanted = variants_of(options)
     runner = _Runner(options, Report())
     at = GRAPH.index(guard)  # attention is one operator by then; casts need no check
@@ -380,6 +394,9 @@ class _Runner:
 
     def run(self, module: Module, step: Pass, prefix: str = "") -> Module:
         name = step.__name__
+        for before, own in self.options.passes:
+            if before == name:
+                module = self._run_own(module, own, prefix)
         if name in self.options.without:
             return module
         try:
@@ -397,6 +414,20 @@ class _Runner:
                 hint="this is a fault of edgerelax: please report it with the model, or --dump",
             ) from error
         self._dump(module, f"{prefix}{name}")
+        return module
+
+    def _run_own(self, module: Module, own: Pass, prefix: str) -> Module:
+        """Run a pass of the caller's; what it makes is checked always."""
+        name = f"{prefix}{getattr(own, '__name__', 'pass')}"
+        with self.timed(name):
+            module, outcome = taken(own(module))
+        if outcome is not None:
+            self.report.passes[name] = outcome.summary()
+        try:
+            verify(module)
+        except EdgeRelaxError as error:
+            raise PassError(f"pass {name} made an ill-formed program: {error}") from error
+        self._dump(module, name)
         return module
 
     @contextmanager

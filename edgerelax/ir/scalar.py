@@ -37,6 +37,11 @@ class Buffer:
     dtype: DType
     dims: tuple[Expr, ...]
 
+    @classmethod
+    def of(cls, name: str, dtype: DType, *dims: ExprLike) -> "Buffer":
+        """A buffer of those dims, numbers or expressions."""
+        return cls(name, dtype, tuple(map(as_expr, dims)))
+
     @property
     def rank(self) -> int:
         return len(self.dims)

@@ -73,6 +73,9 @@ def fuse(module: Module, *, max_buffers: int = 8) -> Module:
     outlined: dict[str, GraphFunc] = {}
     funcs = {}
     for name, func in module.funcs.items():
+        if func.attrs.get("primitive"):  # a group that a pass before outlined
+            funcs[name] = func
+            continue
         names = Names((*module.loops, *module.funcs, *outlined))
         fuser = _Fuser(module, max_buffers, names, outlined)
         funcs[name] = replace(func, body=fuser.block(func.body))
