@@ -168,6 +168,8 @@ class Functions:
             return self._division(fn, operands[1], args, dtype, lanes)
         if fn == "fma":
             return f"({prefix}.add ({prefix}.mul {args[0]} {args[1]}) {args[2]})"
+        if fn == "dot_quads" and dtype == I32:
+            return self.by_lane("er_i32_dot_quads", args, I32, I32, lanes)
         if fn == "dot_pairs" and dtype == I32:
             if lanes == 4:
                 return f"(i32x4.dot_i16x8_s {args[0]} {args[1]})"

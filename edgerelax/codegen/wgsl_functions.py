@@ -68,6 +68,7 @@ _CALLS: dict[tuple[str, str], str] = {
     ("fmod", "i"): "er_i32_fmod",
     ("pow", "i"): "er_i32_pow",
     ("dot_pairs", "i"): "er_i32_dot_pairs",
+    ("dot_quads", "i"): "er_i32_dot_quads",
     ("div", "u"): "er_u32_div",
     ("mod", "u"): "er_u32_mod",
     ("fmod", "u"): "er_u32_mod",

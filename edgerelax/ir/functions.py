@@ -79,6 +79,14 @@ def _dot_pairs(a: Array, b: Array) -> Array:
     return np.asarray(np.add(low, np.multiply(a >> 16, b >> 16)))
 
 
+def _dot_quads(a: Array, b: Array) -> Array:
+    """Products of the four bytes, as i8, added up."""
+    total = np.multiply(a >> 24, b >> 24)
+    for bits in (24, 16, 8):
+        total = np.add(total, np.multiply((a << bits) >> 24, (b << bits) >> 24))
+    return np.asarray(total)
+
+
 _ERF = np.frompyfunc(math.erf, 1, 1)
 
 
@@ -147,5 +155,6 @@ FUNCTIONS: dict[str, Function] = {
         Function("shl", 2, _shl),
         Function("shr", 2, _shr),
         Function("dot_pairs", 2, _dot_pairs),  # i32s that each hold two i16
+        Function("dot_quads", 2, _dot_quads),  # i32s that each hold four i8
     )
 }

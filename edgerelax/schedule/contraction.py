@@ -16,7 +16,7 @@ from edgerelax.schedule.scalars import has_vectors
 from edgerelax.schedule.strategies.base import Reject
 from edgerelax.sym import Axis, Expr, FloorDiv, as_expr, divisible
 
-PRODUCTS = ("mul", "dot_pairs")
+PRODUCTS = ("mul", "dot_pairs", "dot_quads")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from edgerelax.ir.plan import Packed, Schedule, Version
 from edgerelax.schedule.contraction import Contraction, contraction
 from edgerelax.schedule.empty import without_empty
 from edgerelax.schedule.pairs import in_pairs
+from edgerelax.schedule.quads import in_quads
 from edgerelax.schedule.specialise import cases, general, specialise
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.column_reduce import COLUMN_REDUCE
@@ -85,12 +86,12 @@ class _Made:
 
 
 def _schedule(func: LoopFunc, target: Target) -> _Made:
-    prepared, paired = _prepared(func, target)
+    prepared, made = prepare(func, target)
     choices: list[str] = []
     strategies: list[str] = []
     reasons: list[str] = []
     kernels: list[Kernel] = []
-    packed: list[Packed] = [*paired]
+    packed: list[Packed] = [*made]
     cost = 0.0
     for unit in partition(prepared, target):
         choice = choose(unit, target)
@@ -108,14 +109,9 @@ def _schedule(func: LoopFunc, target: Target) -> _Made:
     return _Made(version, tuple(choices), tuple(strategies), tuple(reasons), cost)
 
 
-def _prepared(func: LoopFunc, target: Target) -> tuple[LoopFunc, tuple[Packed, ...]]:
-    prepared = prepare(func, target)
-    return (prepared, ()) if target.is_gpu else in_pairs(prepared)
-
-
 def _cost(func: LoopFunc, choices: Sequence[str], target: Target) -> float:
     """What a function costs with a given choice for each unit; infinite if one does not fit."""
-    units = list(partition(_prepared(func, target)[0], target))
+    units = list(partition(prepare(func, target)[0], target))
     if len(units) != len(choices):
         return inf
     total = 0.0
@@ -125,10 +121,12 @@ def _cost(func: LoopFunc, choices: Sequence[str], target: Target) -> float:
     return total
 
 
-def prepare(func: LoopFunc, target: Target) -> LoopFunc:
-    """The function as the strategies want it."""
+def prepare(func: LoopFunc, target: Target) -> tuple[LoopFunc, tuple[Packed, ...]]:
+    """The function as the strategies want it, and the weights that it then reads."""
     func = without_empty(func)
-    return widen_subword_outputs(func) if target.is_gpu else func
+    if target.is_gpu:
+        return in_quads(widen_subword_outputs(func), target.storage_buffers)
+    return in_pairs(func)
 
 
 def partition(func: LoopFunc, target: Target) -> Iterator[Unit]:

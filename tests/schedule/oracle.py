@@ -107,7 +107,7 @@ def check(
 
 def every_choice(func: LoopFunc, target: Target) -> list[Version]:
     """Versions that together take every strategy and config of every unit."""
-    prepared = prepare(func, target)
+    prepared, made = prepare(func, target)
     units = [
         [c for c in candidates(unit, target) if not isinstance(c, str)]
         for unit in partition(prepared, target)
@@ -120,7 +120,7 @@ def every_choice(func: LoopFunc, target: Target) -> list[Version]:
             emitted.append(strategy.emit(match, config, target))
         kernels = tuple(kernel for e in emitted for kernel in e.kernels)
         temps = (*prepared.temps, *(t for e in emitted for t in e.temps))
-        packed = tuple(p for e in emitted for p in e.packed)
+        packed = (*made, *(p for e in emitted for p in e.packed))
         versions.append(Version(kernels, temps, packed=packed))
     return versions
 
@@ -148,9 +148,10 @@ def check_strategy(
 
 def versions_by(name: str, func: LoopFunc, target: Target) -> list[Version]:
     """A version for each config of a strategy: for the units that it fits; the best for others."""
+    prepared, made = prepare(func, target)
     units = [
         [c for c in candidates(unit, target) if not isinstance(c, str)]
-        for unit in partition(prepare(func, target), target)
+        for unit in partition(prepared, target)
     ]
     wanted = [[c for c in found if c[0].name == name] for found in units]
     versions = []
@@ -162,8 +163,10 @@ def versions_by(name: str, func: LoopFunc, target: Target) -> list[Version]:
         emitted = [strategy.emit(match, config, target) for strategy, match, config, _ in taken]
         kernels = tuple(kernel for e in emitted for kernel in e.kernels)
         bound = {p.buffer.name: p.buffer for kernel in kernels for p in kernel.buffers}
-        outer = {b.name for b in (*func.inputs, *func.outputs)}
-        versions.append(Version(kernels, tuple(b for n, b in bound.items() if n not in outer)))
+        packed = (*made, *(p for e in emitted for p in e.packed))
+        outer = {b.name for b in (*func.inputs, *func.outputs, *(p.buffer for p in packed))}
+        temps = tuple(b for n, b in bound.items() if n not in outer)
+        versions.append(Version(kernels, temps, packed=packed))
     return versions
 
 

@@ -14,6 +14,7 @@ from tests.schedule.oracle import assert_close, every_choice, inputs_for, run_ve
 from tests.schedule.test_cascade import Chain, peaks_of_two, softmax_of_columns
 from tests.schedule.test_conv import CASES, conv
 from tests.schedule.test_gemm import K, M, N, matmul
+from tests.schedule.test_pairs import conv as conv_of_bytes
 from tests.schedule.test_reduce import buf, reduction
 from tests.schedule.test_rows import layer_norm, softmax
 from tests.schedule.test_templates import recurrence, template
@@ -86,6 +87,7 @@ def cases() -> dict[str, tuple[LoopFunc, dict[str, int]]]:
             ),
             {"n": 300},
         ),
+        "8 bits": (conv_of_bytes(c=8, oc=40, kh=3, kw=3, pad=1), {"h": 3, "w": 9}),
         "conv": (conv(1, 4, 7, 9, **CASES["3x3"]), {}),
         "depthwise": (conv(1, 4, 8, 8, **CASES["depthwise"]), {}),
     }

@@ -49,6 +49,12 @@
   (if (i32.ne (local.get $a) (i32.const -1)) (then (return (i32.const 0))))
   (i32.sub (i32.const 1) (i32.shl (i32.and (local.get $b) (i32.const 1)) (i32.const 1))))
 
+;; Products of the four bytes, as signed integers, added up.
+(func $er_i32_dot_quads (param $a i32) (param $b i32) (result i32) (local $pairs v128)
+  (local.set $pairs (i32x4.extadd_pairwise_i16x8_s
+    (i16x8.extmul_low_i8x16_s (i32x4.splat (local.get $a)) (i32x4.splat (local.get $b)))))
+  (i32.add (i32x4.extract_lane 0 (local.get $pairs)) (i32x4.extract_lane 1 (local.get $pairs))))
+
 ;; x / 0 = 0; the quotient that overflows wraps.
 (func $er_i64_div (param $a i64) (param $b i64) (result i64)
   (if (i64.eqz (local.get $b)) (then (return (i64.const 0))))

@@ -85,3 +85,8 @@ fn er_i32_dot_pairs(a: I, b: I) -> I {
   let low = ((a << U(16u)) >> U(16u)) * ((b << U(16u)) >> U(16u));
   return low + (a >> U(16u)) * (b >> U(16u));
 }
+
+// Products of the four bytes, as signed integers, added up.
+fn er_i32_dot_quads(a: i32, b: i32) -> i32 {
+  return dot4I8Packed(bitcast<u32>(a), bitcast<u32>(b));
+}
