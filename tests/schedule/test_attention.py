@@ -132,6 +132,9 @@ def test_few_queries_have_versions() -> None:
     assert len(strategies(attention(8, 8, queries=1), WEBGPU)) == 1
     assert len(strategies(attention(8, 8, queries=1), WEBGPU)[0]) == 2
     assert len(strategies(attention(8, 8, queries=17), WEBGPU)) == 1
+    assert len(strategies(attention(8, 8, keys=S), WEBGPU)) == 1
+    assert len(strategies(attention(8, 8, keys=S + 60), WEBGPU)) == 2
+    assert len(strategies(attention(8, 8, keys=S + T), WEBGPU)) == 3
     for target in (WASM, WEBGPU_SOFTWARE):
         assert strategies(attention(8, 8), target) == [
             ["attention, 1 queries each"],

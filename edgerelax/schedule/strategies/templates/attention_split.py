@@ -136,14 +136,20 @@ def cost(template: Template, target: Target, *, split: bool) -> float:
 
 
 def few_queries(func: LoopFunc) -> Iterator[tuple[tuple[Cond, ...], LoopFunc]]:
-    """The function for one query, and for a few, where there may be that many or more."""
+    """The function for one query, and for a few, where there may be that many or more.
+
+    Not where there are then few keys: attention of a sequence to itself, without what came before.
+    """
     (stage, *others) = func.stages
     if others or not isinstance(stage, Template) or stage.kind != "attention":
         return
     queries, *sizes = stage.params["sizes"]
+    more = (sizes[0] - queries).as_int()
     for most, suffix in ((1, "_one"), (FEW, "_few")):
         if prove_le(queries, most) is True or prove_lt(most, queries) is True:
             continue
+        if more is not None and most + more <= GROUP:
+            continue  # then keys are as few
         # Under the guard they are as many as before, but now with a bound.
         few = as_expr(1) if most == 1 else minimum(queries, most)
         special = replace(stage, params={**stage.params, "sizes": (few, *sizes)})
