@@ -9,8 +9,10 @@ import onnx
 
 from edgerelax.artifact.manifest import Source
 from edgerelax.artifact.store import Artifact
+from edgerelax.frontends.dims import DimSpec
+from edgerelax.frontends.gguf import is_gguf
+from edgerelax.frontends.gguf import load as load_gguf
 from edgerelax.frontends.onnx import load as load_onnx
-from edgerelax.frontends.onnx.symbols import DimSpec
 from edgerelax.hosts.choose import candidates, choose
 from edgerelax.hosts.cpu import OFFER as CPU_OFFER
 from edgerelax.hosts.cpu import open_cpu
@@ -23,7 +25,7 @@ from edgerelax.ir.library import Function, Library
 from edgerelax.pipeline import Options, Pass, Report, compile_module
 
 Model = Any
-"""An ONNX file, its bytes or proto (onnx is untyped: Any), or a Module."""
+"""An ONNX or GGUF file, an ONNX model's bytes or proto (onnx is untyped: Any), or a Module."""
 
 DEVICES: Mapping[str, str | None] = {"auto": None, "cpu": "cpu", "wgpu": "gpu"}
 """What `device` may be, and the device of the programs that it leaves to choose from."""
@@ -66,7 +68,7 @@ def compile(
     """Compile a model once for all sizes that its symbolic dimensions allow.
 
     Args:
-        model: an ONNX file, its bytes or proto, or a Module.
+        model: an ONNX or GGUF file, an ONNX model's bytes or proto, or a Module.
         target: `webgpu` or `cpu`.
         dims: for a dimension's name its size; or its least and greatest size (None: unbounded)
             and, if wanted, what it is a multiple of.
@@ -81,7 +83,7 @@ def compile(
         passes: passes of yours, each with the name of the one that it runs before
             (docs/builder.md).
     """
-    module = model if isinstance(model, Module) else load_onnx(model, dims=dims)
+    module = _import(model, dims)
     folder = None if dump is None else Path(dump)
     functions = _functions(libraries)
     options = Options(
@@ -89,6 +91,14 @@ def compile(
         tuple(libraries), tuple(passes),
     )  # fmt: skip
     return Executable(*compile_module(module, _source(model), options), functions)
+
+
+def _import(model: Model, dims: Mapping[str, DimSpec] | None) -> Module:
+    if isinstance(model, Module):
+        return model
+    if isinstance(model, str | Path) and is_gguf(model):
+        return load_gguf(model, dims)
+    return load_onnx(model, dims=dims)
 
 
 def _functions(libraries: Sequence[Library]) -> Functions:
@@ -143,6 +153,8 @@ def _source(model: Model) -> Source:
     if isinstance(model, str | Path):
         path = Path(model)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        if is_gguf(path):
+            return Source(file=path.name, kind="gguf", sha256=digest)
         return Source(file=path.name, kind="onnx", sha256=digest, metadata=_metadata(path))
     data = model if isinstance(model, bytes) else model.SerializeToString()
     return Source(file="", kind="onnx", sha256=hashlib.sha256(data).hexdigest())

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from edgerelax.api import Session, compile
 from edgerelax.artifact.manifest import Manifest, TensorInfo
+from edgerelax.frontends.dims import DimSpec
 from edgerelax.frontends.onnx import load
-from edgerelax.frontends.onnx.symbols import DimSpec
 from edgerelax.ir.diagnostics import InputError
 from edgerelax.ir.dtypes import DTYPES
 from edgerelax.ir.evaluate import evaluate

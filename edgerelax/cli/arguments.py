@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from edgerelax.frontends.onnx.symbols import DimSpec
+from edgerelax.frontends.dims import DimSpec
 from edgerelax.ir.diagnostics import InputError
 
 _DIM = re.compile(r"(?P<name>.+?)=(?P<lo>\d+)(?P<range>\.\.(?P<hi>\d*))?(?::(?P<multiple>\d+))?")

@@ -15,7 +15,7 @@ from edgerelax.ir.diagnostics import InputError
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="An ONNX file.")],
+    model: Annotated[Path, typer.Argument(help="An ONNX or GGUF file.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The artifact folder to write.")],
     target: Annotated[str, typer.Option(help="webgpu or cpu.")] = "webgpu",
     dim: Annotated[

@@ -5,7 +5,9 @@ with attribute `primitive`, called in place of their last member; fuse_loops.py 
 loop function. Kinds come from classify.py. A group never binds more buffers than the target allows,
 and has one result. It never holds two anchors (contraction, window, row chain or reduction), unless
 all are reductions of the same rows: softmax or a norm written out is one chain. What only moves
-elements joins the contraction that reads them if its loads stay affine and contiguous.
+elements joins the contraction that reads them if its loads stay affine and contiguous. A map whose
+operands hold fewer bytes than its result (weights of few bits made numbers) joins what reads it:
+computing an element again costs less than storing and loading it.
 
     conv ──► add ──► relu      conv's post-dominator is add, add's is relu; all edges are
     elementwise: ▲               one group {conv, add, relu}; `scale` joins as a broadcast producer
@@ -38,6 +40,7 @@ from edgerelax.passes.classify import (
     loads_stay_contiguous,
 )
 from edgerelax.passes.fuse_loops import merge
+from edgerelax.sym import Expr, as_expr, product, prove_lt
 
 ROWS = frozenset((Kind.REDUCTION, Kind.ROW))
 ANCHORS = ROWS | {Kind.OUT_FUSIBLE}
@@ -50,7 +53,8 @@ class Phase(Enum):
     EPILOGUES = 0
     ROWS = 1
     INJECTIVE = 2
-    MOVES = 3
+    UNPACKING = 3
+    MOVES = 4
 
 
 @dataclass(slots=True)
@@ -132,10 +136,11 @@ class _Fuser:
         return nodes
 
     def _partition(self, nodes: list[_Node]) -> list[int]:
-        """Union-find over the nodes, in four phases.
+        """Union-find over the nodes, in five phases.
 
         Epilogues and broadcasts, then rows that are reduced several times, then injective chains,
-        last those that only move elements into the contractions that read them.
+        then what unpacks its operands, last those that only move elements into the contractions
+        that read them.
         """
         parent = list(range(len(nodes)))
 
@@ -156,6 +161,9 @@ class _Fuser:
                 kind = max(nodes[m].kind for m in members if find(m) == find(k))
                 if phase is Phase.ROWS:
                     fits = self._are_rows([nodes[m] for m in members])
+                elif phase is Phase.UNPACKING:
+                    own = [nodes[m] for m in members if find(m) == find(k)]
+                    fits = self._unpacks(own) and self._fits(nodes, members)
                 elif phase is Phase.MOVES:
                     rest = [nodes[m] for m in members if find(m) == find(sink)]
                     fits = self._moves_into([nodes[m] for m in members], rest)
@@ -183,6 +191,13 @@ class _Fuser:
             return False
         merged = merge(_group_func("rows", group), self.module.loops)
         return classify(merged) in ROWS
+
+    def _unpacks(self, group: list[_Node]) -> bool:
+        """Whether they are maps whose operands are known to hold fewer bytes than their result."""
+        if any(node.kind > Kind.INJECTIVE for node in group):
+            return False
+        given = sum((_bytes(value) for value in _operands_of(group)), start=as_expr(0))
+        return prove_lt(given, _bytes(group[-1].var)) is True
 
     def _moves_into(self, group: list[_Node], anchored: list[_Node]) -> bool:
         """Whether all but a contraction's group only move what it loads, for free.
@@ -223,6 +238,13 @@ class _Fuser:
     def _name(self, parts: Sequence[str]) -> str:
         more = [f"{len(parts) - 3}_more"] if len(parts) > 4 else []
         return self.names.pick("_".join((*parts[: 3 if more else 4], *more))[:60])
+
+
+def _bytes(value: Value) -> Expr:
+    """The size of a tensor; all values that call_tirs take and give are tensors of known dims."""
+    annotation = value.annotation
+    assert isinstance(annotation, Tensor) and annotation.dims is not None and annotation.dtype
+    return product(annotation.dims) * annotation.dtype.bytes
 
 
 def _operands_of(group: Sequence[_Node]) -> dict[Value, None]:

@@ -7,9 +7,10 @@ from typing import Any
 
 import onnx
 
+from edgerelax.frontends.dims import DimSpec
 from edgerelax.frontends.onnx import families
 from edgerelax.frontends.onnx.reading import Source, opsets, read_model
-from edgerelax.frontends.onnx.symbols import Dimensions, DimSpec
+from edgerelax.frontends.onnx.symbols import Dimensions
 from edgerelax.frontends.onnx.tensors import element_type
 from edgerelax.frontends.onnx.walk import Frame, Unknown, Walk
 from edgerelax.ir.builder import Builder

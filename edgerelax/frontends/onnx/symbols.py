@@ -10,15 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import onnx
 
-from edgerelax.ir.diagnostics import InputError
+from edgerelax.frontends.dims import Dims, DimSpec
 from edgerelax.ir.names import Names, identifier
-from edgerelax.sym import Expr, as_expr, symbol
+from edgerelax.sym import Expr, as_expr
 from edgerelax.sym import parse as parse_expr
 
-DimSpec = int | tuple[int, int | None] | tuple[int, int | None, int]
-"""A size; or its least and greatest (None: no limit) and, if wanted, what it is a multiple of."""
-
-LARGEST = 2**63 - 1  # what the VM's integers hold
 ANONYMOUS = frozenset(("", "?", "None", "none", "-1"))
 _NAME = re.compile(r"[^\W\d]\w*")
 
@@ -27,8 +23,7 @@ class Dimensions:
     """The symbols of one import."""
 
     def __init__(self, wanted: Mapping[str, DimSpec] | None, names: Names) -> None:
-        self._wanted = {name: _checked(name, spec) for name, spec in (wanted or {}).items()}
-        self._used: set[str] = set()
+        self._wanted = Dims(wanted)
         self._named: dict[str, Expr] = {}  # by dim_param, or the place of an anonymous dim
         self._names = names
         self._declared: frozenset[str] = frozenset()
@@ -52,12 +47,7 @@ class Dimensions:
 
     def finish(self) -> None:
         """Complain of wanted dims that the model does not have."""
-        unknown = sorted(set(self._wanted) - self._used)
-        if unknown:
-            known = ", ".join(sorted(self._named)) or "none: all its dims are fixed"
-            raise InputError(
-                f"the model has no dim {', '.join(map(repr, unknown))}", hint=f"its dims: {known}"
-            )
+        self._wanted.finish(self._named)
 
     def _arithmetic(self, text: str) -> Expr:
         try:
@@ -69,32 +59,5 @@ class Dimensions:
         if name not in self._named:
             clean = identifier(name)
             key = name if name in self._wanted else clean
-            spec = self._wanted.get(key)
-            self._used.add(key)
-            if isinstance(spec, int):
-                self._named[name] = as_expr(spec)
-            else:
-                lo, hi, multiple = spec or (0, None, 1)
-                self._named[name] = symbol(self._names.pick(clean), lo, hi, multiple)
+            self._named[name] = self._wanted.make(key, self._names.pick(clean))
         return self._named[name]
-
-
-def _checked(name: str, spec: DimSpec) -> int | tuple[int, int | None, int]:
-    """A dim's specification in one form. Raises InputError for one that no size satisfies."""
-    if isinstance(spec, int):
-        if _are_sizes(spec) and spec <= LARGEST:
-            return spec
-    elif isinstance(spec, tuple) and len(spec) in (2, 3):
-        lo, hi, multiple = spec if len(spec) == 3 else (*spec, 1)
-        if _are_sizes(lo, multiple, *(() if hi is None else (hi,))) and multiple >= 1:
-            top = LARGEST if hi is None else min(hi, LARGEST)
-            if -(-lo // multiple) * multiple <= top:
-                return lo, None if hi is None else top, multiple
-    raise InputError(
-        f"dim {name}: {spec!r} is no size",
-        hint="give a number, or (least, greatest or None), or (least, greatest, multiple of)",
-    )
-
-
-def _are_sizes(*numbers: object) -> bool:
-    return all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers)

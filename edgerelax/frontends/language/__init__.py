@@ -1,0 +1,1 @@
+"""Language models: their sizes, their architectures, and the modules that they become."""

@@ -1,0 +1,20 @@
+"""Building models in Python, as in torch: modules with parameters, traced into a Module."""
+
+from edgerelax.frontends.nn import functional
+from edgerelax.frontends.nn.layers import Embedding, LayerNorm, Linear, RMSNorm
+from edgerelax.frontends.nn.module import Module, Parameter
+from edgerelax.frontends.nn.tensor import Tensor
+from edgerelax.frontends.nn.trace import Input, trace
+
+__all__ = [
+    "Embedding",
+    "Input",
+    "LayerNorm",
+    "Linear",
+    "Module",
+    "Parameter",
+    "RMSNorm",
+    "Tensor",
+    "functional",
+    "trace",
+]

@@ -1,0 +1,53 @@
+"""Layers that most models are made of."""
+
+from edgerelax.frontends.nn.functional import linear, rms_norm
+from edgerelax.frontends.nn.module import Module, Parameter
+from edgerelax.frontends.nn.tensor import Tensor, apply
+
+
+class Linear(Module):
+    """x Wᵀ + b: [..., inputs] → [..., outputs]; the weight is [outputs, inputs]."""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = False) -> None:
+        self.weight = Parameter(outputs, inputs)
+        self.bias = Parameter(outputs) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return linear(x, self.weight, self.bias)
+
+
+class Embedding(Module):
+    """Rows of a table: integers [...] → [..., width]."""
+
+    def __init__(self, count: int, width: int) -> None:
+        self.weight = Parameter(count, width)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return apply("gather", self.weight, ids, axis=0)
+
+    def as_linear(self, x: Tensor) -> Tensor:
+        """Scores of all rows: [..., width] → [..., count] (tied output embeddings)."""
+        return linear(x, self.weight)
+
+
+class RMSNorm(Module):
+    """x / sqrt(mean(x²) + epsilon) · (weight + offset), over the last axis."""
+
+    def __init__(self, width: int, epsilon: float = 1e-5, offset: float = 0.0) -> None:
+        self.weight = Parameter(width)
+        self.epsilon, self.offset = epsilon, offset
+
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_norm(x, self.weight, self.epsilon, self.offset)
+
+
+class LayerNorm(Module):
+    """(x - mean) / sqrt(variance + epsilon) · weight + bias, over the last axis."""
+
+    def __init__(self, width: int, epsilon: float = 1e-5, bias: bool = True) -> None:
+        self.weight = Parameter(width)
+        self.bias = Parameter(width) if bias else None
+        self.epsilon = epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        return apply("layer_norm", x, self.weight, self.bias, axis=-1, epsilon=self.epsilon)
