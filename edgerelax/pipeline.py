@@ -20,6 +20,7 @@ from edgerelax.codegen.wgsl_halves import uses_halves
 from edgerelax.ir.diagnostics import EdgeRelaxError, InputError, PassError
 from edgerelax.ir.graph import CallTIR, Module
 from edgerelax.ir.kernel import Kernel
+from edgerelax.ir.kernel_in_place import over_operands
 from edgerelax.ir.kernel_verify import verify_kernel
 from edgerelax.ir.library import Library
 from edgerelax.ir.outcome import taken
@@ -98,11 +99,13 @@ OPTIONAL = frozenset(
         "dispatch_library",
         "layout",
         "fuse",
+        "in_place",
         "reuse",
         "capture",
     )
 )
-"""What may be left out: passes by name, reuse of memory, capture and replay of command lists."""
+"""What may be left out: passes by name, results in the place of operands, reuse of memory, capture
+and replay of command lists."""
 
 
 PLACES = frozenset(
@@ -232,9 +235,12 @@ class _Variants:
         with runner.timed(f"{name}-schedule"):
             schedules = self._schedule_all(module, target)
         temps = {key: workspaces(s) for key, s in schedules.items()}
+        allowed = {k: s.in_place for k, s in schedules.items() if runner.wants("in_place")}
         plan = _named(
             "plan_memory",
-            lambda m: plan_memory(m, workspaces=temps, main=device, reuse=runner.wants("reuse")),
+            lambda m: plan_memory(
+                m, workspaces=temps, main=device, in_place=allowed, reuse=runner.wants("reuse")
+            ),
         )
         module = runner.run(module, plan, prefix=f"{name}-")
         plans: dict[str, MemoryPlan] = module.attrs["plans"]
@@ -343,12 +349,14 @@ def _check(
         for version in schedule_.versions:
             for kernel in version.kernels:
                 verify_kernel(kernel)
+                verify_kernel(over_operands(kernel, dict(version.in_place)))
     for name, plan in plans.items():
         func = module.funcs[name]
         symbols = {s for b in all_bindings(func.body) for s in symbols_of(b.var.annotation)}
         symbols |= {s for p in func.params for s in symbols_of(p.annotation)}
         for above in (0, 1, 7, 1 << 20):
-            check_plan(func, plan, {s: _size(s, above) for s in symbols})
+            sizes = {s: _size(s, above) for s in symbols}
+            check_plan(func, plan, sizes, module.loops, schedules)
 
 
 def _size(symbol: Symbol, above: int) -> int:

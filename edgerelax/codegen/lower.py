@@ -38,10 +38,11 @@ from edgerelax.ir.graph import (
     Value,
 )
 from edgerelax.ir.kernel import Kernel
+from edgerelax.ir.kernel_in_place import over_operands
 from edgerelax.ir.plan import MemoryPlan, Place, Schedule
 from edgerelax.ir.scalar import Buffer
-from edgerelax.ir.types import Shape, Tensor, Tuple, as_tensor
-from edgerelax.sym import Expr, Symbol, product, prove_eq, prove_nonneg
+from edgerelax.ir.types import Shape, Tensor, Tuple, as_tensor, tensor_bytes
+from edgerelax.sym import Expr, Symbol, prove_eq, prove_nonneg
 
 Schedules = Mapping[tuple[str, str], Schedule]  # (loop function, device)
 
@@ -116,6 +117,7 @@ class _Kernels:
     def __init__(self) -> None:
         self.of: dict[str, list[Kernel]] = {"gpu": [], "cpu": []}
         self._numbers: dict[int, int] = {}  # by identity, which the lists keep
+        self._in_place: dict[tuple[int, tuple[tuple[str, str], ...]], tuple[Kernel, Kernel]] = {}
 
     def number(self, kernel: Kernel) -> int:
         """The kernel's number on its device; it is added if it is new."""
@@ -123,6 +125,13 @@ class _Kernels:
             self._numbers[id(kernel)] = len(self.of[kernel.device])
             self.of[kernel.device].append(kernel)
         return self._numbers[id(kernel)]
+
+    def over(self, kernel: Kernel, pairs: Mapping[str, str]) -> Kernel:
+        """The kernel with one buffer for an operand and the output in its place."""
+        key = id(kernel), tuple(pairs.items())
+        if key not in self._in_place:
+            self._in_place[key] = kernel, over_operands(kernel, pairs)
+        return self._in_place[key][1]
 
 
 class _Function:
@@ -288,7 +297,7 @@ class _Function:
 
     def _launch(self, binding: graph.Binding, call: CallTIR) -> None:
         schedule = self.schedules[call.func, call.device]
-        buffers = self._buffers(binding, call)
+        buffers, pairs = self._buffers(binding, call), self.plan.in_place.get(binding, {})
         places = self.plan.workspaces.get(binding, ())
         lifted = dict(zip(workspaces(schedule), places, strict=True))
         done = self.f.label()
@@ -299,7 +308,7 @@ class _Function:
                 for guard in version.guards:
                     self.f.jump_if_zero(self.integers.cond(guard), skip)
                 for kernel in version.kernels:
-                    self._dispatch(call, kernel, buffers)
+                    self._dispatch(call, self.kernels.over(kernel, pairs), buffers)
                 if version.guards:
                     self.f.jump(done)
             self.f.place(skip)
@@ -509,6 +518,4 @@ def _dtype_rank(value: Value) -> tuple:  # type: ignore[type-arg]
 
 
 def _bytes(value: Value) -> Expr:
-    tensor = as_tensor(value.annotation)
-    assert tensor is not None and tensor.dims is not None and tensor.dtype is not None
-    return product(tensor.dims) * tensor.dtype.bytes
+    return tensor_bytes(value.annotation)

@@ -7,6 +7,7 @@ checked.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -46,9 +47,17 @@ _BATCH = 1 << 17  # invocations at a time
 
 
 def run_kernel(
-    kernel: Kernel, arrays: Mapping[str, Values], scalars: Mapping[str, int], grid: int
+    kernel: Kernel,
+    arrays: Mapping[str, Values],
+    scalars: Mapping[str, int],
+    grid: int,
+    over: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Run a kernel on arrays, in place. Raises KernelFault, its arrays then being of no use."""
+    """Run a kernel on arrays, which it changes. Raises KernelFault; they are then of no use.
+
+    `over` names operands and, for each, the output of as many elements that shall take its place:
+    each has an array of its own, but a fault is what would go wrong if they were one.
+    """
     storage: dict[str, Memory] = {}
     stored = {s.buffer for s in walk_stmts(kernel.body) if isinstance(s, KStore)}
     for parameter in kernel.buffers:
@@ -56,7 +65,11 @@ def run_kernel(
         if name in stored and parameter.access == "read":
             raise KernelFault(f"{kernel.name} stores into {name}, which it may only read")
         flat = _padded(arrays[name].reshape(-1), dtype, kernel.device)
-        storage[name] = Memory(name, dtype, flat, len(flat), shared=name in stored)
+        watched = name in stored or name in over or name in over.values()
+        storage[name] = Memory(name, dtype, flat, len(flat), shared=watched)
+    for operand, output in over.items():
+        storage[operand].over = storage[output]
+        storage[output].beneath.append(storage[operand])
     workgroup = kernel.workgroup if kernel.device == "gpu" else 1
     per_batch = max(1, _BATCH // workgroup)
     with np.errstate(all="ignore"):

@@ -66,7 +66,8 @@ class Accessors:
 class Memory:
     """A flat array: a storage buffer, or all instances of a shared or private one.
 
-    `bound` elements may be addressed in each instance. Races are looked for where `shared`.
+    `bound` elements may be addressed in each instance. Races are looked for where `shared`, and
+    between an output and the operand that it is stored over.
     """
 
     def __init__(self, name: str, dtype: DType, data: Array, bound: int, shared: bool) -> None:
@@ -74,6 +75,8 @@ class Memory:
         self.written = Marks(len(data)) if shared else None
         self.read = Marks(len(data)) if shared else None
         self.defined: npt.NDArray[np.bool_] | None = None
+        self.beneath: list[Memory] = []  # operands whose place it takes
+        self.over: Memory | None = None  # the output that takes its place
 
     def check_bounds(self, index: Array, lanes: int, what: str) -> None:
         bad = (index < 0) | (index > self.bound - lanes)
@@ -85,6 +88,13 @@ class Memory:
     def load(self, at: Ids, by: Accessors) -> Array:
         if self.defined is not None and not self.defined[at].all():
             raise KernelFault(f"load of {self.name}[…] before anything is stored there")
+        if self.over is not None and self.over.written is not None:
+            gone = self.over.written.who[at] != _NONE
+            if gone.any():
+                element = int(at[int(np.argmax(gone))])
+                raise KernelFault(
+                    f"load of {self.name}[{element}] after {self.over.name} was stored over it"
+                )
         if self.written is not None and self.read is not None:
             clash = self.written.clash(at, by)
             if clash.any():
@@ -96,6 +106,9 @@ class Memory:
         old = self.data[at]
         self.data[at] = value
         value = value.astype(self.data.dtype)
+        for operand in self.beneath:
+            if operand.read is not None and (clash := operand.read.clash(at, by)).any():
+                self._race("store", f"a load of {operand.name} under it", at, by, clash)
         if self.written is not None and self.read is not None:
             clash = self.read.clash(at, by)
             if clash.any():

@@ -28,12 +28,16 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Kernels to run in order, valid where all guards hold. `temps` are workspaces between them."""
+    """Kernels to run in order, valid where all guards hold. `temps` are workspaces between them.
+
+    `in_place` pairs operands with outputs that may take their place, by the names of buffers.
+    """
 
     kernels: tuple[Kernel, ...]
     temps: tuple[Buffer, ...] = ()
     guards: tuple[Cond, ...] = ()
     packed: tuple[Packed, ...] = ()
+    in_place: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,12 @@ class Schedule:
     versions: tuple[Version, ...]
     strategies: tuple[str, ...] = ()  # one per kernel of the last version, for the report
     reasons: tuple[str, ...] = ()  # why other strategies were not taken
+
+    @property
+    def in_place(self) -> tuple[tuple[str, str], ...]:
+        """The operands and outputs that every version lets share a place."""
+        first, *others = (v.in_place for v in self.versions)
+        return tuple(pair for pair in first if all(pair in other for other in others))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +77,10 @@ class MemoryPlan:
     """Places of values and of workspaces (by binding, in the order of the schedule's temps).
 
     `aliases` maps a view to the value whose bytes it renames, `fields` a tuple result and an index
-    to the planned value, `devices` a planned value to where it lives. `lower_bound` and `unplanned`
-    are bytes: the largest sum of live tensors, and their total without reuse; None where a size is
-    unbounded.
+    to the planned value, `devices` a planned value to where it lives. `in_place` maps a call to the
+    outputs that take the place of operands, by the names of its function's buffers (operand:
+    output). `lower_bound` and `unplanned` are bytes: the largest sum of live tensors, and their
+    total if nothing is reused; None where a size is unbounded.
     """
 
     slabs: tuple[Slab, ...] = ()
@@ -78,6 +89,7 @@ class MemoryPlan:
     aliases: dict[Value, Value] = field(default_factory=dict)
     fields: dict[tuple[Value, int], Value] = field(default_factory=dict)
     devices: dict[Value, str] = field(default_factory=dict)
+    in_place: dict[Binding, dict[str, str]] = field(default_factory=dict)
     lower_bound: int | None = None
     unplanned: int | None = None
 

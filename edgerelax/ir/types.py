@@ -11,7 +11,7 @@ from typing import Any
 import numpy.typing as npt
 
 from edgerelax.ir.dtypes import I64, DType, from_numpy
-from edgerelax.sym import Expr, Symbol, as_expr
+from edgerelax.sym import Expr, Symbol, as_expr, product
 from edgerelax.sym import ExprLike as ExprLike
 
 
@@ -137,6 +137,13 @@ def as_tensor(annotation: Annotation) -> Tensor | None:
     if isinstance(annotation, Tensor):
         return annotation
     return annotation.tensor if isinstance(annotation, IntTensor) else None
+
+
+def tensor_bytes(annotation: Annotation) -> Expr:
+    """Size in bytes of a tensor whose dims and dtype are known."""
+    known = as_tensor(annotation)
+    assert known is not None and known.dims is not None and known.dtype is not None
+    return product(known.dims) * known.dtype.bytes
 
 
 def exprs_of(annotation: Annotation) -> Iterator[Expr]:

@@ -2,15 +2,27 @@
 
 For given sizes every binding is walked in program order, each arm of an IfElse in turn. Writing a
 tensor takes its bytes from whoever held them; reading one whose bytes were taken, writing over an
-operand of the same call, or leaving a slab is a fault. Used in tests and under --verify.
+operand of the same call, or leaving a slab is a fault. Where a call works in place, what its
+kernels read and write of the two is played on the kernel interpreter, at these sizes. Used in
+tests and under --verify.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from edgerelax.ir.diagnostics import VerifyError
-from edgerelax.ir.graph import Binding, Block, GraphFunc, IfElse, Value, operands
-from edgerelax.ir.plan import MemoryPlan, Place
+from edgerelax.ir.graph import Binding, Block, CallTIR, GraphFunc, IfElse, Value, operands
+from edgerelax.ir.kernel import Kernel
+from edgerelax.ir.kernel_in_place import accesses_only, loads_from, stores_into
+from edgerelax.ir.kernel_interp import run_kernel
+from edgerelax.ir.kernel_memory import KernelFault
+from edgerelax.ir.loop import LoopFunc
+from edgerelax.ir.plan import MemoryPlan, Place, Schedule, Version
 from edgerelax.ir.types import Tuple
 from edgerelax.sym import Symbol
 
@@ -30,15 +42,37 @@ class _Memory:
         self.holders[owner] = span
 
 
-def check_plan(func: GraphFunc, plan: MemoryPlan, sizes: Mapping[Symbol, int]) -> None:
-    """Raises VerifyError with the first fault at these sizes."""
-    checker = _Checker(plan, sizes)
+Loops = Mapping[str, LoopFunc]
+Schedules = Mapping[tuple[str, str], Schedule]  # (loop function, device)
+
+_PLAYED = 1 << 15  # elements of an output that a kernel is played for, at most: the first
+
+
+def check_plan(
+    func: GraphFunc,
+    plan: MemoryPlan,
+    sizes: Mapping[Symbol, int],
+    loops: Loops = MappingProxyType({}),
+    schedules: Schedules = MappingProxyType({}),
+) -> None:
+    """Raises VerifyError with the first fault at these sizes.
+
+    A plan with calls in place needs the loop functions and their schedules.
+    """
+    checker = _Checker(plan, sizes, loops, schedules)
     checker.block(func.body, _Memory())
 
 
 class _Checker:
-    def __init__(self, plan: MemoryPlan, sizes: Mapping[Symbol, int]) -> None:
-        self.plan, self.sizes = plan, sizes
+    def __init__(
+        self,
+        plan: MemoryPlan,
+        sizes: Mapping[Symbol, int],
+        loops: Loops,
+        schedules: Schedules,
+    ) -> None:
+        self.plan, self.sizes, self.loops, self.schedules = plan, sizes, loops, schedules
+        self.proved: set[tuple[str, str, str, str]] = set()
 
     def block(self, block: Block, memory: _Memory) -> None:
         for binding in block.bindings:
@@ -69,14 +103,66 @@ class _Checker:
         ]
         scratch = self.plan.workspaces.get(binding, ())
         writes += [((binding, k), self._span(p)) for k, p in enumerate(scratch)]
-        bound = [s for s in reads if s is not None]
-        for owner, span in writes:
-            if any(_overlap(span, other) for other in bound):
+        shared = self._in_place(binding)
+        bound = [(k, s) for k, s in enumerate(reads) if s is not None]
+        for n, (owner, span) in enumerate(writes):
+            over = [(k, other) for k, other in bound if _overlap(span, other)]
+            if over and over != [(shared.get(n), span)]:
                 raise VerifyError(
                     f"memory plan: {where} writes over bytes {span} that it binds too"
                 )
-            bound.append(span)
+            bound.append((-1, span))
             memory.write(owner, span)
+
+    def _in_place(self, binding: Binding) -> dict[int, int]:
+        """The operand that each result may be written over, by their numbers."""
+        names, call = self.plan.in_place.get(binding, {}), binding.value
+        if not names:
+            return {}
+        if not isinstance(call, CallTIR):
+            raise VerifyError(f"memory plan: {binding.var.name} is in place, but runs no kernel")
+        loop = self.loops[call.func]
+        inputs, outputs = ([b.name for b in bs] for bs in (loop.inputs, loop.outputs))
+        for operand, output in names.items():
+            self._prove(call, operand, output)
+        return {outputs.index(y): inputs.index(a) for a, y in names.items()}
+
+    def _prove(self, call: CallTIR, operand: str, output: str) -> None:
+        """Play the kernels that the call launches at these sizes."""
+        key = call.func, call.device, operand, output
+        if key in self.proved:
+            return
+        self.proved.add(key)
+        versions = self.schedules[call.func, call.device].versions
+        version = next(v for v in versions if all(c.eval(self.sizes) for c in v.guards))
+        self._prove_version(version, operand, output)
+
+    def _prove_version(self, version: Version, operand: str, output: str) -> None:
+        written = False
+        for kernel in version.kernels:
+            if written and loads_from(kernel, operand):
+                raise VerifyError(
+                    f"memory plan: {kernel.name} reads {operand}, which {output} was written over"
+                )
+            if stores_into(kernel, output):
+                written = True
+                self._play(kernel, operand, output)
+
+    def _play(self, kernel: Kernel, operand: str, output: str) -> None:
+        if not loads_from(kernel, operand):
+            return
+        small = accesses_only(kernel, operand, output)
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        for buffer in (p.buffer for p in kernel.buffers if p.buffer.name in (operand, output)):
+            shape = [d.eval(self.sizes) for d in buffer.dims]
+            arrays[buffer.name] = np.zeros(shape, buffer.dtype.numpy)
+        grid, size = kernel.grid.eval(self.sizes), arrays[output].size
+        grid = min(grid, -(-grid * _PLAYED // max(size, 1)))
+        scalars = {n: e.eval(self.sizes) for n, e in kernel.scalars} if grid else {}
+        try:
+            run_kernel(small, arrays, scalars, grid, {operand: output})
+        except KernelFault as fault:
+            raise VerifyError(f"memory plan: not in place: {fault}") from None
 
     def _written(self, binding: Binding) -> Iterator[Value]:
         annotation = binding.var.annotation

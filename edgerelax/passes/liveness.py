@@ -53,6 +53,7 @@ def lifetimes(func: GraphFunc, loops: dict[str, LoopFunc], main: str) -> Lifetim
     life = Lifetimes()
     walker = _Walker(life, loops, main, _clashing_views(func, loops))
     walker.block(func.body)
+    life.end += 1
     for result in func.body.results:
         walker.use(result, life.end)
     return life

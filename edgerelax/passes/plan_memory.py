@@ -8,20 +8,28 @@ module.attrs["plans"] has a MemoryPlan for each graph function.
 * Any other tensor reuses a slab that is free and provably large enough, or gets one of its own
   whose size is computed at run time.
 
-Nothing is planned in place; a call's results never overlap its operands. check_plan.py proves it
-anew.
+* A result may take the place of an operand (in_place.py); else a call's results never overlap its
+  operands. Where a loop function would then be needed in two forms, with one buffer and with two,
+  it is done if it makes the plan smaller.
+
+check_plan.py proves it anew.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from types import MappingProxyType
 
 from edgerelax.ir.diagnostics import UnsupportedError
 from edgerelax.ir.graph import Binding, CallTIR, GraphFunc, Module, Value, Var
 from edgerelax.ir.loop import LoopFunc
+from edgerelax.ir.outcome import Outcome
 from edgerelax.ir.plan import MemoryPlan, Place, Slab
 from edgerelax.ir.rewrite import all_bindings
 from edgerelax.ir.scalar import Buffer
-from edgerelax.ir.types import Annotation, as_tensor
+from edgerelax.ir.types import tensor_bytes
+from edgerelax.passes.in_place import Allowed, Sharing, sharings
 from edgerelax.passes.liveness import Lifetimes, lifetimes
 from edgerelax.sym import Expr, as_expr, bounds, product, prove_le, upper_bound
 
@@ -29,6 +37,8 @@ ALIGNMENT = 256
 MAX_SLAB = 128 << 20
 ADDRESSABLE = (1 << 32) - ALIGNMENT
 """What a slab can hold. A bound beyond it is as good as none: the sizes at hand may still fit."""
+
+_EXAMPLE = 512
 
 Workspaces = Mapping[tuple[str, str], Sequence[Buffer]]  # (loop function, device) → workspaces
 
@@ -46,53 +56,134 @@ class _Token:
         return self.first <= other.last and other.first <= self.last
 
 
-def plan_memory(module: Module, *, workspaces: Workspaces, main: str, reuse: bool = True) -> Module:
+def plan_memory(
+    module: Module,
+    *,
+    workspaces: Workspaces,
+    main: str,
+    in_place: Allowed = MappingProxyType({}),
+    reuse: bool = True,
+) -> Module:
     """Plan every graph function. `reuse=False` gives each tensor memory of its own (ablation)."""
-    plans = {
-        name: plan_function(func, module.loops, workspaces, main, reuse)
-        for name, func in module.funcs.items()
-    }
-    return replace(module, attrs={**module.attrs, "plans": plans})
+    outcome = Outcome()
+    plans = {}
+    for name, func in module.funcs.items():
+        planner = _Planner(func, module.loops, workspaces, main, reuse)
+        plans[name] = planner.plan(in_place if reuse else {}, outcome)
+    return outcome.on(replace(module, attrs={**module.attrs, "plans": plans}))
 
 
-def plan_function(
-    func: GraphFunc, loops: dict[str, LoopFunc], workspaces: Workspaces, main: str, reuse: bool
-) -> MemoryPlan:
-    """Lifetimes, then places."""
-    life = lifetimes(func, loops, main)
-    end = life.end + 1
-    tokens: dict[Value, _Token] = {}
-    for value, first in life.first.items():
-        _check_size(value)
-        span = (first, life.last[value]) if reuse else (0, end)
-        tokens[value] = _Token(*span, life.device[value], tensor_bytes(value.annotation))
-    scratch: dict[Binding, tuple[_Token, ...]] = {}
-    for binding in all_bindings(func.body):
-        call = binding.value
-        if isinstance(call, CallTIR) and (temps := workspaces.get((call.func, call.device))):
-            point = life.point[binding]
-            span = (point, point) if reuse else (0, end)
-            scratch[binding] = tuple(_Token(*span, call.device, buffer_bytes(b)) for b in temps)
-    every = [*tokens.values(), *(t for ts in scratch.values() for t in ts)]
-    slabs, places = _place(every)
-    lower, unplanned = _figures(every)
-    return MemoryPlan(
-        slabs,
-        {value: places[token] for value, token in tokens.items()},
-        {binding: tuple(places[t] for t in ts) for binding, ts in scratch.items()},
-        _flatten_aliases(life),
-        life.fields,
-        life.device,
-        lower,
-        unplanned,
-    )
+class _Planner:
+    """Plans one function: lifetimes, then what shares a place, then places."""
+
+    def __init__(
+        self,
+        func: GraphFunc,
+        loops: dict[str, LoopFunc],
+        workspaces: Workspaces,
+        main: str,
+        reuse: bool,
+    ) -> None:
+        self.func, self.loops = func, loops
+        self.life = lifetimes(func, loops, main)
+        self.tokens: dict[Value, _Token] = {}
+        for value, first in self.life.first.items():
+            _check_size(value)
+            span = (first, self.life.last[value]) if reuse else (0, self.life.end + 1)
+            device = self.life.device[value]
+            self.tokens[value] = _Token(*span, device, tensor_bytes(value.annotation))
+        self.scratch: dict[Binding, tuple[_Token, ...]] = {}
+        for binding in all_bindings(func.body):
+            call = binding.value
+            if isinstance(call, CallTIR) and (temps := workspaces.get((call.func, call.device))):
+                point = self.life.point[binding]
+                span = (point, point) if reuse else (0, self.life.end + 1)
+                sizes = [buffer_bytes(b) for b in temps]
+                self.scratch[binding] = tuple(_Token(*span, call.device, s) for s in sizes)
+
+    def plan(self, allowed: Allowed, outcome: Outcome) -> MemoryPlan:
+        """The plan with all that is in place for free, and what else makes it smaller."""
+        free: list[Sharing] = []
+        dear: list[list[Sharing]] = []
+        for sites in _by_func(sharings(self.func, self.life, self.loops, allowed)):
+            sharing = [s for s in sites if s.names]
+            if len({s.names for s in sites}) == 1:
+                free.extend(sharing)
+            elif sharing:
+                dear.append(sharing)
+        kept, chosen, best = self._worth_it(free, dear), free, self._planned(free)
+        if kept:
+            more = [*free, *(s for sharing in kept for s in sharing)]
+            found = self._planned(more)
+            if _about(_total(found)) < _about(_total(best)):
+                best, chosen = found, more
+                outcome.done["loop function in two forms"] += len(kept)
+        outcome.done["in place"] += sum(len(s.names) for s in chosen)
+        for site in (s for sharing in dear for s in sharing if s not in chosen):
+            outcome.skip("in place, the plan would not be smaller", site.binding.var.name)
+        return best
+
+    def _worth_it(self, free: list[Sharing], dear: list[list[Sharing]]) -> list[list[Sharing]]:
+        """Of the functions that would need two forms, those without which more is live at once."""
+        kept = list(dear)
+
+        def live() -> int:
+            return _most_live(self._tokens([*free, *(s for sharing in kept for s in sharing)]))
+
+        least = live() if dear else 0
+        for sharing in dear:
+            kept.remove(sharing)
+            if live() > least:
+                kept.append(sharing)
+        return kept
+
+    def _tokens(self, shared: Sequence[Sharing]) -> list[_Token]:
+        """What is to be placed."""
+        joined = dict.fromkeys(self._joined(shared).values())
+        return [*joined, *(t for ts in self.scratch.values() for t in ts)]
+
+    def _planned(self, shared: Sequence[Sharing]) -> MemoryPlan:
+        tokens, every = self._joined(shared), self._tokens([])
+        joined = [*dict.fromkeys(tokens.values()), *every[len(self.tokens) :]]
+        slabs, places = _place(joined)
+        bounded = all(_bound(token) is not None for token in every)
+        return MemoryPlan(
+            slabs,
+            {value: places[token] for value, token in tokens.items()},
+            {binding: tuple(places[t] for t in ts) for binding, ts in self.scratch.items()},
+            _flatten_aliases(self.life),
+            self.life.fields,
+            self.life.device,
+            {s.binding: dict(s.names) for s in shared},
+            _most_live(joined) if bounded else None,
+            sum(_about(t.bytes) for t in every) if bounded else None,
+        )
+
+    def _joined(self, shared: Sequence[Sharing]) -> dict[Value, _Token]:
+        """The token of each value: one for an operand and the result that takes its place."""
+        heads: dict[Value, Value] = {}  # of chains of results
+        joined: dict[Value, _Token] = {}
+        in_order = sorted(shared, key=lambda s: self.life.point[s.binding])
+        for operand, result in (pair for s in in_order for pair in s.values):
+            head = heads[result] = heads.get(operand, operand)
+            joined[head] = replace(self.tokens[head], last=self.tokens[result].last)
+        return {v: joined.get(heads.get(v, v), t) for v, t in self.tokens.items()}
 
 
-def tensor_bytes(annotation: Annotation) -> Expr:
-    """Size of a tensor in bytes."""
-    tensor = as_tensor(annotation)
-    assert tensor is not None and tensor.dims is not None and tensor.dtype is not None
-    return product(tensor.dims) * tensor.dtype.bytes
+def _by_func(sites: Sequence[Sharing]) -> list[list[Sharing]]:
+    """The calls of each loop function on each device."""
+    found: dict[tuple[str, str], list[Sharing]] = {}
+    for site in sites:
+        found.setdefault(site.func, []).append(site)
+    return list(found.values())
+
+
+def _total(plan: MemoryPlan) -> Expr:
+    """Bytes of all slabs."""
+    total = as_expr(0)
+    for slab in plan.slabs:
+        total = total + slab.size
+    return total
 
 
 def _check_size(value: Value) -> None:
@@ -211,12 +302,19 @@ def _assign_symbolic(tokens: list[_Token], slabs: list[Slab], places: dict[_Toke
         places[token] = Place(slab, as_expr(0), token.bytes)
 
 
-def _figures(tokens: Sequence[_Token]) -> tuple[int | None, int | None]:
-    """The largest sum of live bytes and the sum of all, at the upper bounds."""
-    sizes = {token: _bound(token) for token in tokens}
-    known = {t: s for t, s in sizes.items() if s is not None}
-    if len(known) < len(sizes):
-        return None, None
-    points = {t.first for t in tokens}
-    live = (sum(s for t, s in known.items() if t.first <= p <= t.last) for p in points)
-    return max(live, default=0), sum(known.values())
+def _about(size: Expr) -> int:
+    """The most bytes that it can be; without a bound, as many as at sizes of some hundreds."""
+    bound = upper_bound(size)
+    if bound is not None and bound <= ADDRESSABLE:
+        return bound
+    return size.eval({s: _EXAMPLE if s.hi is None else s.hi for s in size.symbols()})
+
+
+def _most_live(tokens: Sequence[_Token]) -> int:
+    """The largest sum of live bytes, by `_about`."""
+    change: Counter[int] = Counter()
+    for token in tokens:
+        size = _about(token.bytes)
+        change[token.first] += size
+        change[token.last + 1] -= size
+    return max(accumulate(change[point] for point in sorted(change)), default=0)

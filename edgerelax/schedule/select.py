@@ -15,6 +15,7 @@ from edgerelax.ir.loop import LoopFunc, Stage, Template, outputs_of
 from edgerelax.ir.plan import Packed, Schedule, Version
 from edgerelax.schedule.contraction import Contraction, contraction
 from edgerelax.schedule.empty import without_empty
+from edgerelax.schedule.in_place import Pair, sharing
 from edgerelax.schedule.pairs import in_pairs
 from edgerelax.schedule.quads import in_quads
 from edgerelax.schedule.specialise import cases, general, specialise
@@ -92,12 +93,14 @@ def _schedule(func: LoopFunc, target: Target) -> _Made:
     reasons: list[str] = []
     kernels: list[Kernel] = []
     packed: list[Packed] = [*made]
+    claims: set[Pair] = set()
     cost = 0.0
     for unit in partition(prepared, target):
         choice = choose(unit, target)
         at_work = [k for k in choice.emitted.kernels if k.grid.as_int() != 0]
         kernels.extend(at_work)
         packed.extend(choice.emitted.packed)
+        claims |= choice.emitted.in_place
         choices.append(choice.name)
         strategies.extend(choice.name for _ in at_work)
         reasons.extend(f"{unit.name}: {reason}" for reason in choice.reasons)
@@ -105,7 +108,8 @@ def _schedule(func: LoopFunc, target: Target) -> _Made:
     outer = {b.name for b in (*func.inputs, *func.outputs, *(p.buffer for p in packed))}
     bound = {p.buffer.name: p.buffer for k in kernels for p in k.buffers}
     temps = tuple(b for n, b in bound.items() if n not in outer)
-    version = Version(tuple(kernels), temps, packed=tuple(packed))
+    shares = sharing(func, kernels, claims)
+    version = Version(tuple(kernels), temps, packed=tuple(packed), in_place=shares)
     return _Made(version, tuple(choices), tuple(strategies), tuple(reasons), cost)
 
 

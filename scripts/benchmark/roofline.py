@@ -51,7 +51,8 @@ def rows(
         row = found.setdefault(name, {"name": name, "ms": 0.0, "launches": 0.0, "kernels": {}})
         row["ms"] += time["milliseconds"]
         row["launches"] += time["launches"]
-        row["kernels"][time["name"]] = time["launches"]
+        counted = row["kernels"].get(time["name"], 0.0)  # a kernel may have a form in place
+        row["kernels"][time["name"]] = counted + time["launches"]
         row["owner"] = owner
     for row in found.values():
         row |= bound(row.pop("owner"), max(row.pop("kernels").values()), row["ms"], sizes)

@@ -1,16 +1,20 @@
 """Running schedules on the kernel interpreter and comparing them with the loop interpreter."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from edgerelax.ir.dtypes import DType
+from edgerelax.ir.kernel import Kernel
+from edgerelax.ir.kernel_in_place import over_operands
 from edgerelax.ir.kernel_interp import run_kernel
 from edgerelax.ir.loop import LoopFunc, Stage, grid
 from edgerelax.ir.loop_interp import run_loop
 from edgerelax.ir.plan import Schedule, Version
 from edgerelax.ir.scalar import Buffer
+from edgerelax.schedule.in_place import sharing
 from edgerelax.schedule.select import candidates, partition, prepare, schedule
 from edgerelax.schedule.target import TARGETS, WEBGPU_SOFTWARE, Target
 from edgerelax.sym import Symbol
@@ -23,18 +27,20 @@ def run_version(
     func: LoopFunc,
     arrays: Sequence[Any],
     symbols: Mapping[str, int],
-    run: Any = None,
+    run: Any = run_kernel,
+    pairs: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Any]:
-    """Run kernels in order on fresh outputs and workspaces."""
-    run = run or run_kernel
+    """Run kernels in order on fresh outputs and workspaces, or on operands that outputs take."""
     env = {s: symbols[s.name] for s in func.symbols()}
     memory = {b.name: np.asarray(a).copy() for b, a in zip(func.inputs, arrays, strict=True)}
     for b in (*func.outputs, *version.temps):
         shape = tuple(d.eval(env) for d in b.dims)
         memory[b.name] = np.full(shape, 0x5A, np.uint8).astype(b.dtype.numpy)
+    for operand, output in pairs.items():
+        memory[output] = memory[operand].reshape(memory[output].shape)
     for p in version.packed:
         (memory[p.buffer.name],) = run_loop(p.make, [memory[p.source.name]])
-    for kernel in version.kernels:
+    for kernel in (over_operands(k, pairs) for k in version.kernels):
         size = kernel.grid.eval(env)
         scalars = {name: expr.eval(env) for name, expr in kernel.scalars} if size else {}
         assert len(scalars) < 64
@@ -96,13 +102,35 @@ def check(
     for target in targets:
         # What a software adapter may choose, a GPU may choose as well.
         others = [] if target is WEBGPU_SOFTWARE else every_choice(func, target)
-        for version in [*schedule(func, target).versions, *others]:
+        taken = schedule(func, target).versions
+        for version in [*taken, *others]:
             env = {s: symbols[s.name] for s in func.symbols()}
             if not all(c.eval(env) for c in version.guards):
                 continue
-            got = run_version(version, func, given, symbols)
-            for g, w in zip(got, want, strict=True):
-                assert_close(g, w, tolerance)
+            got = run_version(version, func, given, symbols, watching(version))
+            if any(version is t for t in taken) and (pairs := apart(version.in_place)):
+                got += run_version(version, func, given, symbols, pairs=pairs)
+            for k, g in enumerate(got):
+                assert_close(g, want[k % len(want)], tolerance)
+
+
+def watching(version: Version) -> Callable[..., None]:
+    """Runs kernels and finds what would go wrong in place."""
+
+    def run(kernel: Kernel, arrays: Any, scalars: Mapping[str, int], grid: int) -> None:
+        over = {a: y for a, y in version.in_place if {a, y} <= arrays.keys()}
+        run_kernel(kernel, arrays, scalars, grid, over)
+
+    return run
+
+
+def apart(in_place: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """As many of the pairs as can be at once, the first first."""
+    chosen: dict[str, str] = {}
+    for operand, output in in_place:
+        if operand not in chosen and output not in chosen.values():
+            chosen[operand] = output
+    return chosen
 
 
 def every_choice(func: LoopFunc, target: Target) -> list[Version]:
@@ -121,7 +149,8 @@ def every_choice(func: LoopFunc, target: Target) -> list[Version]:
         kernels = tuple(kernel for e in emitted for kernel in e.kernels)
         temps = (*prepared.temps, *(t for e in emitted for t in e.temps))
         packed = (*made, *(p for e in emitted for p in e.packed))
-        versions.append(Version(kernels, temps, packed=packed))
+        shares = sharing(func, kernels, [pair for e in emitted for pair in e.in_place])
+        versions.append(Version(kernels, temps, packed=packed, in_place=shares))
     return versions
 
 

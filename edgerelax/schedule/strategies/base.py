@@ -36,11 +36,16 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """Kernels to run in order, the workspaces between them, and weights that they want packed."""
+    """Kernels to run in order, the workspaces between them, and weights that they want packed.
+
+    `in_place` claims operands whose place an output may take (in_place.py): in these kernels, no
+    element is read by who does not write it, nor after it was written.
+    """
 
     kernels: tuple[Kernel, ...]
     temps: tuple[Buffer, ...] = ()
     packed: tuple[Packed, ...] = ()
+    in_place: frozenset[tuple[str, str]] = frozenset()
 
 
 M = TypeVar("M")

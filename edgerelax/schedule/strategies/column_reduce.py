@@ -7,6 +7,7 @@ device.
 
 from edgerelax.ir.kernel import LOCAL, WORKGROUP, KExpr, i32, kop
 from edgerelax.schedule.cost import Work, roofline, typical, work
+from edgerelax.schedule.in_place import at_own_place
 from edgerelax.schedule.partials import SharedStates
 from edgerelax.schedule.points import (
     coalesce,
@@ -91,7 +92,8 @@ def emit(points: Points, config: str, target: Target) -> Emitted:
         store_reduced(w, s, stage, total)
     grid = count(outer) * blocks
     comment = f"column reduction, {config}"
-    return Emitted((w.kernel(points.name, grid, _ACROSS * _SLICES, comment),))
+    kernel = w.kernel(points.name, grid, _ACROSS * _SLICES, comment)
+    return Emitted((kernel,), in_place=at_own_place(stage))
 
 
 def _reduce_slice(w: Writer, s: Scalars, points: Points, part: KExpr, lanes: int) -> Reduction:

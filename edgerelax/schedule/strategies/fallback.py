@@ -5,6 +5,7 @@ outputs read neighbouring inputs.
 """
 
 from edgerelax.schedule.cost import roofline
+from edgerelax.schedule.in_place import at_own_place
 from edgerelax.schedule.points import coalesce
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.map import writes_whole_words
@@ -61,7 +62,7 @@ def emit(points: Points, config: str, target: Target) -> Emitted:
             kernel = gpu_scalar(points, target, comment, each=1)
         case _:
             kernel = cpu_rows(points, target, comment)
-    return Emitted((kernel,))
+    return Emitted((kernel,), in_place=at_own_place(points.stage))
 
 
 FALLBACK = Strategy("fallback", match, configs, cost, emit)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from edgerelax.ir.kernel import LOCAL, WORKGROUP, Kernel, KExpr, i32, kop
 from edgerelax.schedule.contraction import Contraction, contraction, describe, is_contiguous
 from edgerelax.schedule.cost import Work, roofline, rounded, typical, work
+from edgerelax.schedule.in_place import at_own_place
 from edgerelax.schedule.points import count, decompose
 from edgerelax.schedule.scalars import Scalars
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
@@ -97,7 +98,8 @@ def _rows(config: str) -> int:
 
 def emit(gemm: Gemm, config: str, target: Target) -> Emitted:
     """One kernel."""
-    return Emitted((tile_kernel(gemm.unit.name, gemm, config, target),))
+    kernel = tile_kernel(gemm.unit.name, gemm, config, target)
+    return Emitted((kernel,), in_place=at_own_place(gemm.found.stage))
 
 
 def tile_kernel(

@@ -16,6 +16,7 @@ from edgerelax.ir.plan import Packed
 from edgerelax.ir.scalar import Buffer
 from edgerelax.schedule.contraction import Contraction, contraction, describe, is_contiguous
 from edgerelax.schedule.cost import roofline, rounded, typical, work
+from edgerelax.schedule.in_place import at_own_place
 from edgerelax.schedule.packing import PANEL, Laid, pack_columns, pack_rows
 from edgerelax.schedule.points import count, decompose
 from edgerelax.schedule.scalars import Scalars
@@ -137,7 +138,8 @@ def emit(product: Product, config: str, target: Target) -> Emitted:
     read_only = unit.weights | {p.buffer.name for p in packed}
     body = _Body(Writer(target, read_only), found, height, widest, dot)
     kernels.append(body.kernel(unit.name, None if laid is None else laid.panel, config))
-    return Emitted(tuple(kernels), temps, packed)
+    own = at_own_place(product.found.stage) if body.computes_once() else frozenset()
+    return Emitted(tuple(kernels), temps, packed, own)
 
 
 def _pack(found: Contraction, height: int, weights: frozenset[str]) -> Laid | None:
@@ -174,6 +176,10 @@ class _Body:
         self._one_by_one(self._in_vectors(start, stop), stop)
         grid = count(found.outer) * chunks * row_tiles
         return w.kernel(name, grid, 1, f"{describe(found)}, {config}")
+
+    def computes_once(self) -> bool:
+        """Whether no columns are left over for groups that overlap others."""
+        return divisible(self.found.width, self.widest)
 
     def _chunk(self) -> int:
         """Columns of an iteration: its rows stay in the first cache, its columns in the second."""

@@ -26,6 +26,7 @@ from edgerelax.ir.kernel import (
 from edgerelax.ir.scalar import Scalar
 from edgerelax.schedule.contraction import Contraction, contraction, guarded
 from edgerelax.schedule.cost import Work, roofline, typical, work
+from edgerelax.schedule.in_place import at_own_place
 from edgerelax.schedule.points import count, decompose, substitute_stage
 from edgerelax.schedule.reduce import Reduction, begin, convert, lanes_of, splat, state_dtype
 from edgerelax.schedule.scalars import Scalars
@@ -102,7 +103,7 @@ def emit(gemm: SharedGemm, config: str, target: Target) -> Emitted:
     _Block(w, gemm).write(first_row, first_column)
     grid = count(gemm.outer) * down * across
     kernel = w.kernel(gemm.unit.name, grid, GROUP, f"contraction, {config} per workgroup")
-    return Emitted((kernel,))
+    return Emitted((kernel,), in_place=at_own_place(gemm.found.stage))
 
 
 class _Block:

@@ -85,7 +85,8 @@ def emit(split: SplitGemm, config: str, target: Target) -> Emitted:
     name = f"{split.whole.unit.name}_parts"
     first = gemm.tile_kernel(name, halves.first, tile, target, halves.part)
     second = halves.second.emit(halves.match, halves.config, target)
-    return Emitted((first, *second.kernels), (halves.first.found.stage.out, *second.temps))
+    temps = halves.first.found.stage.out, *second.temps
+    return Emitted((first, *second.kernels), temps, in_place=second.in_place)
 
 
 def _read(config: str) -> tuple[str, int]:

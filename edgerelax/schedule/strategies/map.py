@@ -1,6 +1,7 @@
 """Maps: stages without a reduction, a point per output, four outputs per thread or step."""
 
 from edgerelax.schedule.cost import roofline
+from edgerelax.schedule.in_place import at_own_place
 from edgerelax.schedule.points import coalesce
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.pointwise import (
@@ -61,7 +62,7 @@ def emit(points: Points, config: str, target: Target) -> Emitted:
             kernel = gpu_scalar(points, target, comment, each=4)
         case _:
             kernel = cpu_rows(points, target, comment)
-    return Emitted((kernel,))
+    return Emitted((kernel,), in_place=at_own_place(points.stage))
 
 
 MAP = Strategy("map", match, configs, cost, emit)

@@ -10,6 +10,7 @@ run together (cascade.py): for rows too long to stay near.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
 
 from edgerelax.ir.kernel import LOCAL, WORKGROUP, KExpr, KLoad, KStore, i32, kop
@@ -17,6 +18,7 @@ from edgerelax.ir.loop import Stage
 from edgerelax.ir.scalar import Buffer, Load, Scalar, walk
 from edgerelax.schedule.cascade import Member, Pass, one_pass
 from edgerelax.schedule.cost import Work, roofline, traffic, typical, work
+from edgerelax.schedule.in_place import Pair, is_at, stores_all
 from edgerelax.schedule.index import flat_index, is_one, stride_of
 from edgerelax.schedule.partials import GROUP, combine
 from edgerelax.schedule.points import (
@@ -42,7 +44,7 @@ from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.pointwise import is_sub_word
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.writer import Cell, Writer
-from edgerelax.sym import Expr, as_expr, ceildiv, divisible, prove_lt
+from edgerelax.sym import Atom, Expr, ExprLike, as_expr, ceildiv, divisible, prove_lt
 
 _SCATTERED = 4.0  # times the bytes where threads of a group do not read neighbours
 _LONG = 16  # elements of an innermost row that vectors are good for
@@ -157,7 +159,46 @@ def emit(found: RowMatch, config: str, target: Target) -> Emitted:
         with w.when(kop("lt", row, w.params.scalar(rows))):
             writer.write(row)
         kernel = w.kernel(name, ceildiv(rows, GROUP), GROUP, comment)
-    return Emitted((kernel,))
+    own = _in_place(program, shared=shared) if way == config else frozenset()
+    return Emitted((kernel,), in_place=own)
+
+
+def _in_place(keeping: Keeping, *, shared: bool) -> frozenset[Pair]:
+    """Operands of which a row is read where it is stored, up to the step that stores it.
+
+    What is kept in the place of the result is stored there by the step that first keeps it. Where
+    a group shares a row, barriers stand behind reductions alone, and what it stores once per row
+    all have computed, unless it is the last.
+    """
+    steps = keeping.program.steps
+    keeps = next((k for k, leaves in enumerate(keeping.leaves) if leaves is not None), len(steps))
+    found: set[Pair] = set()
+    for at, step in enumerate(steps):
+        by_first = step.stage.combiner is not None and step.stage.init is None
+        by_first &= at == len(steps) - 1
+        alone = bool(step.columns) or by_first or not shared
+        if not step.stored or not stores_all(step.stage) or not alone:
+            continue
+        home = isinstance(keeping.leaf, Load) and keeping.leaf.buffer == step.stage.out
+        last = min(at, keeps) if home else at
+        for buffer in {b for s in steps for b in s.stage.reads()}:
+            readers = [k for k, s in enumerate(steps) if buffer in s.stage.reads()]
+            ordered = all(steps[k].stage.combiner is not None for k in readers if k < last)
+            if buffer == step.stage.out or max(readers) > last or (shared and not ordered):
+                continue
+            if all(_reads_at(steps[k], buffer, step) for k in readers):
+                found.add((buffer.name, step.stage.out.name))
+    return frozenset(found)
+
+
+def _reads_at(step: Step, buffer: Buffer, writer: Step) -> bool:
+    """Whether a step reads of a buffer what the writer stores over at the same columns."""
+    own, columns = step.inner, writer.inner
+    if [a.extent for a in own] != [a.extent for a in columns]:
+        return False
+    swaps: dict[Atom, ExprLike] = dict(zip(columns, own, strict=True))
+    place = store_flat(writer.stage).subs(swaps)
+    return all(is_at(load, place) for load in step.stage.loads() if load.buffer == buffer)
 
 
 def _kept(found: RowMatch, config: str, target: Target) -> Keeping:
@@ -277,7 +318,7 @@ class _Rows:
             elif step.columns:
                 self._map(step, leaves)
             else:
-                self._by_first(step, self.s.value(step.stage.body))
+                self._by_first(step, partial(self.s.value, step.stage.body))
 
     # reductions
 
@@ -321,11 +362,15 @@ class _Rows:
 
     def _settle(self, step: Step, result: Scalar) -> None:
         """Hold what a step has reduced, and store it if others read it."""
+        if step.stored and step is self.keeping.program.steps[-1]:
+            # Whoever stores it reads what else it needs, and nobody reads that afterwards.
+            self._by_first(step, lambda: self.s.value(result))
+            return
         dtype = step.stage.out.dtype
         value = self.w.let("r", convert(self.s.value(result), dtype))
         self.s.hold(Held(step.held, dtype), value)
         if step.stored:
-            self._by_first(step, value)
+            self._by_first(step, lambda: value)
 
     # maps and stores
 
@@ -374,12 +419,12 @@ class _Rows:
             assert self.array is not None
             w.emit(KStore(self.array, self.place, splat(value, self.lanes)))
 
-    def _by_first(self, step: Step, value: KExpr) -> None:
-        """Store a value that all invocations of the row have."""
+    def _by_first(self, step: Step, value: Callable[[], KExpr]) -> None:
+        """Store a value of the whole row."""
         stage = step.stage
 
         def store() -> None:
-            stored = convert(value, stage.out.dtype)
+            stored = convert(value(), stage.out.dtype)
             self._put_at(stage.out, store_flat(stage), stored, vector=self.quads)
 
         def guarded() -> None:

@@ -13,6 +13,7 @@ from edgerelax.ir.kernel import LOCAL, WORKGROUP, Kernel, KExpr, i32, kop
 from edgerelax.ir.loop import Stage
 from edgerelax.schedule.contraction import is_contiguous
 from edgerelax.schedule.cost import Work, parts_to_fill, roofline, typical, work
+from edgerelax.schedule.in_place import at_own_place
 from edgerelax.schedule.partials import GROUP, SharedStates, StoredStates, combine
 from edgerelax.schedule.points import (
     coalesce,
@@ -196,7 +197,7 @@ def emit(points: Points, config: str, target: Target) -> Emitted:
     first, states = _parts_kernel(points, layout, parts, target)
     finishing = _finishing(layout, parts, target)
     second = _whole_kernel(points, finishing, parts, states, target)
-    return Emitted((first, second), states.buffers)
+    return Emitted((first, second), states.buffers, in_place=at_own_place(points.stage))
 
 
 def _parts_kernel(

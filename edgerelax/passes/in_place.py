@@ -1,0 +1,95 @@
+"""Which results of calls may lie over an operand of their call.
+
+The operand's bytes are the plan's own, they die at this call whatever else renames them, the
+result takes as many, and the kernels allow it (Schedule.in_place).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from edgerelax.ir.graph import Binding, CallTIR, GraphFunc, Value
+from edgerelax.ir.loop import LoopFunc
+from edgerelax.ir.rewrite import all_bindings
+from edgerelax.ir.types import Tuple, tensor_bytes
+from edgerelax.passes.liveness import Lifetimes
+from edgerelax.sym import prove_eq
+
+Names = tuple[str, str]  # operand, output
+Allowed = Mapping[tuple[str, str], Sequence[Names]]
+"""(loop function, device) → operands and outputs that its kernels let share a place, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """What one call may do: its pairs of names (operand: output) and of values."""
+
+    binding: Binding
+    func: tuple[str, str]
+    names: tuple[Names, ...]
+    values: tuple[tuple[Value, Value], ...]
+
+
+def sharings(
+    func: GraphFunc, life: Lifetimes, loops: Mapping[str, LoopFunc], allowed: Allowed
+) -> list[Sharing]:
+    """What each call may do, also if that is nothing; pairs that fit all calls of a function first.
+
+    Those need the function in one form.
+    """
+    sites = []
+    for binding in all_bindings(func.body):
+        call = binding.value
+        if isinstance(call, CallTIR) and binding.var not in life.aliases:
+            key = call.func, call.device
+            pairs = tuple(_fitting(binding, call, life, loops[call.func], allowed.get(key, ())))
+            sites.append((binding, key, pairs))
+    common: dict[tuple[str, str], set[Names]] = {}
+    for _, key, pairs in sites:
+        names = {p.names for p in pairs}
+        common[key] = common.get(key, names) & names
+    return [_first(binding, key, pairs, common[key]) for binding, key, pairs in sites]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    names: Names
+    values: tuple[Value, Value]
+
+
+def _fitting(
+    binding: Binding,
+    call: CallTIR,
+    life: Lifetimes,
+    loop: LoopFunc,
+    pairs: Sequence[Names],
+) -> Iterator[_Pair]:
+    roots = [life.root(a) for a in call.args]
+    operands = {b.name: r for b, r in zip(loop.inputs, roots, strict=True)}
+    results = dict(zip((b.name for b in loop.outputs), _results(binding, life), strict=True))
+    for names in pairs:
+        operand, result = operands[names[0]], results[names[1]]
+        dies = life.last.get(operand) == life.point[binding] and roots.count(operand) == 1
+        if not dies or life.device[operand] != life.device[result]:
+            continue
+        sizes = tensor_bytes(operand.annotation), tensor_bytes(result.annotation)
+        if prove_eq(*sizes) is True:
+            yield _Pair(names, (operand, result))
+
+
+def _first(
+    binding: Binding, func: tuple[str, str], pairs: Sequence[_Pair], common: set[Names]
+) -> Sharing:
+    """The first pairs that can be at once."""
+    chosen: list[_Pair] = []
+    for pair in sorted(pairs, key=lambda p: p.names not in common):
+        if not any(set(pair.values) & set(other.values) for other in chosen):
+            chosen.append(pair)
+    names, values = tuple(p.names for p in chosen), tuple(p.values for p in chosen)
+    return Sharing(binding, func, names, values)
+
+
+def _results(binding: Binding, life: Lifetimes) -> tuple[Value, ...]:
+    annotation = binding.var.annotation
+    if isinstance(annotation, Tuple):
+        return tuple(life.fields[binding.var, k] for k in range(len(annotation.fields)))
+    return (binding.var,)
