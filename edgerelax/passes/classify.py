@@ -7,9 +7,10 @@ what fuses; that is fuse.py, from these kinds alone.
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
+from edgerelax.ir.cut import cut_axes
 from edgerelax.ir.loop import LoopFunc, Stage, Template
 from edgerelax.ir.scalar import Buffer, Cast, Load, Op, Scalar
-from edgerelax.sym import Atom, Axis, Expr, as_expr
+from edgerelax.sym import Atom, Axis, Expr, as_expr, product
 
 
 class Kind(IntEnum):
@@ -204,7 +205,7 @@ def _is_row_chain(stages: list[Stage]) -> bool:
         return False
     rows, columns = _wide(first.axes), _wide(first.reduce)
     written: set[str] = set()
-    for stage in stages:
+    for stage in (cut_axes(s, written) for s in stages):
         own = _wide(stage.axes)
         found = [load for load in stage.loads() if load.buffer.name in written]
         if not stage.combiner and found and len(own) > len(rows):
@@ -216,7 +217,7 @@ def _is_row_chain(stages: list[Stage]) -> bool:
         if not _same_extents(own, rows) or any(_wide_index(x) != own for x in found):
             return False
         rest = _wide(a for a in stage.axes if a not in own)
-        if not stage.combiner and rest and not _same_extents(rest, columns):
+        if not stage.combiner and rest and _points(rest) != _points(columns):
             return False
         written.add(stage.out.name)
     return True
@@ -230,6 +231,10 @@ def _wide_index(load: Load) -> tuple[Atom | None, ...]:
     """The axes that index a load, None for what is no axis; places of unit dims left out."""
     dims = zip(load.index, load.buffer.dims, strict=True)
     return tuple(at.atom for at, dim in dims if dim.as_int() != 1)
+
+
+def _points(axes: Sequence[Axis]) -> Expr:
+    return product(a.extent for a in axes)
 
 
 def _same_extents(some: Sequence[Axis], others: Sequence[Axis]) -> bool:

@@ -37,12 +37,14 @@ from edgerelax.passes.classify import (
     classify,
     classify_operand,
     is_move,
+    is_view,
     loads_stay_contiguous,
 )
 from edgerelax.passes.fuse_loops import merge
 from edgerelax.sym import Expr, as_expr, product, prove_lt
 
 ROWS = frozenset((Kind.REDUCTION, Kind.ROW))
+MAPS = frozenset((Kind.ELEMENTWISE, Kind.BROADCAST))
 ANCHORS = ROWS | {Kind.OUT_FUSIBLE}
 MAX_GROUP = 256
 
@@ -155,6 +157,8 @@ class _Fuser:
                 sink = node.dominator
                 if sink is None or node.kind is Kind.OPAQUE or find(k) == find(sink):
                     continue
+                if phase is Phase.ROWS:
+                    sink = self._past_views(nodes, sink)
                 path = path_between(nodes, k, sink)
                 joined = {find(m) for m in (k, *path, sink)}
                 members = [m for m in range(len(nodes)) if find(m) in joined]
@@ -175,6 +179,13 @@ class _Fuser:
                         parent[m] = root
         return [find(k) for k in range(len(nodes))]
 
+    def _past_views(self, nodes: list[_Node], sink: int) -> int:
+        """The first post-dominator, from `sink` on, that is no view: there is none to a result."""
+        at: int | None = sink
+        while at is not None and is_view(self.module.loops[nodes[at].call.func]):
+            at = nodes[at].dominator
+        return sink if at is None else at
+
     def _fits(self, nodes: list[_Node], members: Sequence[int]) -> bool:
         anchors = sum(nodes[m].kind in ANCHORS for m in members)
         return anchors <= 1 and self._within_limits([nodes[m] for m in members])
@@ -183,10 +194,19 @@ class _Fuser:
         return len(group) <= MAX_GROUP and len(_operands_of(group)) + 1 <= self.max_buffers
 
     def _are_rows(self, group: list[_Node]) -> bool:
-        """Whether they would be one chain of reductions of the same rows and maps over them."""
+        """Whether they would be one chain of reductions of the same rows and maps over them.
+
+        A view among them is of what the chain computes, and for its maps: as those of a group norm,
+        which see channels where the reductions see groups.
+        """
         kinds = {node.kind for node in group}
-        if not kinds & ROWS or not kinds <= {*ROWS, Kind.ELEMENTWISE, Kind.BROADCAST}:
+        if not kinds & ROWS or not kinds <= {*ROWS, *MAPS, Kind.INJECTIVE}:
             return False
+        inner = {node.var for node in group}
+        for node in group:
+            view = is_view(self.module.loops[node.call.func]) and inner.issuperset(node.call.args)
+            if node.kind is Kind.INJECTIVE and not view:
+                return False
         if len({node.call.device for node in group}) > 1 or not self._within_limits(group):
             return False
         merged = merge(_group_func("rows", group), self.module.loops)

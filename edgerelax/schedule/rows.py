@@ -8,6 +8,7 @@ later stages are computed again where they are read, by substitution.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from edgerelax.ir.cut import cut_axes
 from edgerelax.ir.loop import Stage, Template
 from edgerelax.ir.scalar import (
     Acc,
@@ -119,6 +120,7 @@ def _inline_rows(stages: list[Stage], kept: frozenset[str]) -> list[Stage]:
 
 def _over_rows(stage: Stage, rows: tuple[Axis, ...], held: Mapping[str, Buffer]) -> Stage | Reject:
     """The stage with its own axes named as the rows, in front, and axes of extent 1 gone."""
+    stage = cut_axes(stage, held)
     axes = _wide_axes(stage.axes)
     if len(axes) < len(rows) or (stage.combiner is not None and len(axes) > len(rows)):
         return Reject("its stages run over different rows")

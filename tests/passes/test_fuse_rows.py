@@ -10,7 +10,7 @@ from edgerelax.ir.dtypes import F16, F32
 from edgerelax.ir.evaluate import evaluate
 from edgerelax.ir.graph import CallTIR, Module, Value
 from edgerelax.ops import OPS
-from edgerelax.passes.classify import Kind, classify
+from edgerelax.passes.classify import Kind, classify, is_view
 from edgerelax.schedule.select import schedule
 from edgerelax.schedule.target import TARGETS
 from edgerelax.sym import symbol
@@ -144,6 +144,73 @@ def test_rows_may_have_several_axes() -> None:
     loop = after.loops[assert_one_kernel(after).func]
     for n, m in ((1, 1), (2, 7), (1, 64)):
         check(loop, {"n": n, "m": m}, tolerance=1e-4)
+
+
+def channelwise(f: Function, y: Value, channels: int) -> Value:
+    """A scale and a bias per channel, and an activation that reads its operand twice."""
+    g = f.constant("g", weights(channels, 1, 1))
+    b = f.constant("b", weights(channels, 1, 1, seed=1))
+    y = f.call(OPS["add"], f.call(OPS["mul"], y, g), b)
+    return f.call(OPS["mul"], y, f.call(OPS["sigmoid"], y))
+
+
+def group_norm(f: Function, x: Value) -> Value:
+    g, b = f.constant("s", weights(6)), f.constant("t", weights(6, seed=2))
+    return channelwise(f, f.call(OPS["group_norm"], x, g, b, num_groups=2), 6)
+
+
+def instance_norm(f: Function, x: Value) -> Value:
+    g, b = f.constant("s", weights(6)), f.constant("t", weights(6, seed=2))
+    return channelwise(f, f.call(OPS["instance_norm"], x, g, b), 6)
+
+
+def written_out(inner: Body) -> Body:
+    """Groups as rows, normalised by some means, and back to channels: as exporters write it."""
+
+    def body(f: Function, x: Value) -> Value:
+        dims = tuple(x.annotation.dims)
+        flat = (dims[0], 2, dims[2] * dims[3] * 3)
+        y = inner(f, f.call(OPS["reshape"], x, dims=flat))
+        return channelwise(f, f.call(OPS["reshape"], y, dims=dims), 6)
+
+    return body
+
+
+def instances(f: Function, x: Value) -> Value:
+    one, zero = f.constant("one", np.ones(2, np.float32)), f.constant("0", np.zeros(2, np.float32))
+    return f.call(OPS["instance_norm"], x, one, zero)
+
+
+@pytest.mark.parametrize("dims", ((ROWS, 6, 5, LENGTH), (ROWS, 6, LENGTH, LENGTH)))
+@pytest.mark.parametrize(
+    "body", (group_norm, instance_norm, written_out(norm), written_out(instances))
+)
+def test_norms_of_channels(body: Body, dims: tuple[object, ...]) -> None:
+    """Reductions see groups, scales see channels: rows are quotients of the maps' axes."""
+    before = program(body, *dims)
+    after = fused(before)
+    launched = [c for c in calls(after) if not is_view(after.loops[c.func])]
+    assert len(launched) == 1
+    loop = after.loops[launched[0].func]
+    for target in TARGETS.values():
+        assert len(schedule(loop, target).versions[-1].kernels) == 1
+    for n, m in ((0, 3), (2, 5)):
+        check(loop, {"n": n, "m": m}, tolerance=1e-4)
+    shape = tuple({"n": 2, "m": 7}.get(str(d), d) for d in dims)
+    x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    want, got = evaluate(before, {"x": x}), evaluate(after, {"x": x})
+    np.testing.assert_allclose(got["y"], want["y"], rtol=1e-3, atol=1e-4)
+
+
+def test_a_view_that_regroups_rows_ends_the_chain() -> None:
+    """Columns of several rows become one dim: a later scale is not of the rows."""
+
+    def body(f: Function, x: Value) -> Value:
+        y = f.call(OPS["reshape"], norm(f, x), dims=(LENGTH, ROWS))
+        return f.call(OPS["tanh"], f.call(OPS["softmax"], y, axis=-1))
+
+    after = fused(program(body))
+    assert len([c for c in calls(after) if not is_view(after.loops[c.func])]) == 2
 
 
 def test_products_keep_their_epilogues() -> None:
