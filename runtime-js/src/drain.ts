@@ -11,12 +11,9 @@ export interface PendingRead {
   readonly pointer: number;
 }
 
-/** Encodes and submits all commands; gives the reads, which the caller awaits. */
+/** Encodes all commands; gives the reads. The caller submits, by awaiting them or outright. */
 export function drain(gpu: Gpu, vm: Vm): PendingRead[] {
-  const words = vm.commands();
-  if (words.length === 0) return [];
-  const run = new Drain(gpu, vm, words);
-  return run.all();
+  return new Drain(gpu, vm, vm.commands()).all();
 }
 
 class Drain {
@@ -24,10 +21,7 @@ class Drain {
   readonly #vm: Vm;
   readonly #words: Int32Array;
   readonly #reads: PendingRead[] = [];
-  readonly #outgrown: GPUBuffer[] = [];
-  readonly #passing: CommandList[] = []; // lists of one use
   #recording: { id: number; list: CommandList } | undefined;
-  #encoder: GPUCommandEncoder | undefined;
 
   constructor(gpu: Gpu, vm: Vm, words: Int32Array) {
     this.#gpu = gpu;
@@ -41,7 +35,6 @@ class Drain {
       this.#execute(head & 0xff, at + 1);
       at += head >>> 8;
     }
-    this.#submit();
     return this.#reads;
   }
 
@@ -61,13 +54,10 @@ class Drain {
   #execute(command: number, at: number): void {
     switch (command) {
       case COMMAND.reset:
-        this.#submit();
+        this.#gpu.submit();
         return this.#gpu.forget();
-      case COMMAND.ensure: {
-        const old = this.#gpu.ensure(this.#word(at), this.#word(at + 1), this.#commands());
-        if (old) this.#outgrown.push(old);
-        return;
-      }
+      case COMMAND.ensure:
+        return this.#gpu.ensure(this.#word(at), this.#word(at + 1));
       case COMMAND.record:
         this.#recording = { id: this.#word(at), list: { steps: [] } };
         return;
@@ -76,7 +66,7 @@ class Drain {
       case COMMAND.replay:
         return this.#replay(at);
       case COMMAND.forget:
-        this.#submit();
+        this.#gpu.submit();
         return this.#gpu.forget(this.#word(at));
       case COMMAND.dispatch:
         return this.#dispatch(at);
@@ -99,27 +89,12 @@ class Drain {
     throw new EdgeRelaxError('vm', `command ${command} is not known to this host`);
   }
 
-  #commands(): GPUCommandEncoder {
-    this.#encoder ??= this.#gpu.device.createCommandEncoder();
-    return this.#encoder;
-  }
-
-  #submit(): void {
-    if (this.#encoder) this.#gpu.device.queue.submit([this.#encoder.finish()]);
-    this.#encoder = undefined;
-    for (const buffer of this.#outgrown.splice(0)) this.#gpu.free(buffer);
-    for (const { uniforms } of this.#passing.splice(0)) if (uniforms) this.#gpu.free(uniforms);
-  }
-
   #add(step: Step): void {
     if (this.#recording) {
       this.#recording.list.steps.push(step);
       return;
     }
-    const list: CommandList = { steps: [step] };
-    this.#gpu.finish(list);
-    this.#gpu.encode(list, this.#commands());
-    this.#passing.push(list);
+    this.#gpu.encodeOnce({ steps: [step] });
   }
 
   #endRecord(): void {
@@ -128,18 +103,18 @@ class Drain {
     this.#recording = undefined;
     this.#gpu.finish(list);
     this.#gpu.remember(id, list);
-    this.#gpu.encode(list, this.#commands());
+    this.#gpu.encode(list);
   }
 
   #replay(at: number): void {
     const list = this.#gpu.recall(this.#word(at));
     const count = this.#word(at + 1);
-    if (count) this.#submit(); // a write overtakes what is encoded but not submitted
+    if (count) this.#gpu.submit(); // a write overtakes what is encoded but not submitted
     for (let k = 0; k < count; k++) {
       const row = at + 2 + 3 * k;
       this.#gpu.setScalar(list, this.#word(row), this.#word(row + 1), this.#words[row + 2] ?? 0);
     }
-    this.#gpu.encode(list, this.#commands());
+    this.#gpu.encode(list);
   }
 
   #dispatch(at: number): void {
@@ -163,7 +138,7 @@ class Drain {
 
   #upload(at: number): void {
     const { kind, index, offset } = this.#place(at);
-    this.#submit();
+    this.#gpu.submit();
     const data = this.#vm.bytes(this.#word(at + 5), this.#word(at + 4));
     this.#gpu.write(this.#gpu.buffer(kind, index), offset, data);
   }

@@ -69,6 +69,8 @@ export class Gpu {
   readonly #empty = new Map<string, GPUBuffer>(); // by access
   readonly #lists = new Map<number, CommandList>();
   readonly #owned = new Set<GPUBuffer>();
+  readonly #retired: GPUBuffer[] = []; // freed once what is encoded was submitted
+  #encoder: GPUCommandEncoder | undefined;
   #pipelines: GPUComputePipeline[] = [];
   #staging: GPUBuffer | undefined;
 
@@ -165,15 +167,34 @@ export class Gpu {
     return true;
   }
 
-  /** Grows a slab and keeps its contents; the old buffer is freed after `encoder` was submitted. */
-  ensure(slab: number, bytes: number, encoder: GPUCommandEncoder): GPUBuffer | undefined {
+  /** Grows a slab and keeps its contents. */
+  ensure(slab: number, bytes: number): void {
     const key = `${BINDING.slab}.${slab}`;
     const old = this.#buffers.get(key);
-    if (old && old.size >= bytes) return undefined;
+    if (old && old.size >= bytes) return;
     const made = this.#make(bytes, `slab ${slab}`);
     this.#buffers.set(key, made);
-    if (old) encoder.copyBufferToBuffer(old, 0, made, 0, old.size);
-    return old;
+    if (!old) return;
+    this.#commands().copyBufferToBuffer(old, 0, made, 0, old.size);
+    this.#retired.push(old);
+  }
+
+  /** What is encoded and not yet submitted: a run and the read of its results are one submission. */
+  #commands(): GPUCommandEncoder {
+    this.#encoder ??= this.device.createCommandEncoder();
+    return this.#encoder;
+  }
+
+  /** Submits what is encoded. Writes overtake what is not submitted. */
+  submit(): void {
+    if (this.#encoder) this.device.queue.submit([this.#encoder.finish()]);
+    this.discard();
+  }
+
+  /** Forgets what is encoded and not submitted, as after a failure. */
+  discard(): void {
+    this.#encoder = undefined;
+    for (const buffer of this.#retired.splice(0)) this.free(buffer);
   }
 
   /** Writes bytes, padded to whole words. */
@@ -229,8 +250,16 @@ export class Gpu {
     return { buffer, offset: binding * SLOT, size: 16 };
   }
 
+  /** Encodes a list of one use. */
+  encodeOnce(list: CommandList): void {
+    this.finish(list);
+    this.encode(list);
+    if (list.uniforms) this.#retired.push(list.uniforms);
+  }
+
   /** Encodes a list: one compute pass for each run of launches. */
-  encode(list: CommandList, encoder: GPUCommandEncoder): void {
+  encode(list: CommandList): void {
+    const encoder = this.#commands();
     let pass: GPUComputePassEncoder | undefined;
     for (const step of list.steps) {
       if (isDispatch(step)) {
@@ -315,7 +344,7 @@ export class Gpu {
     }
   }
 
-  /** Copies of the bytes of places, in one mapping, once the GPU has done all before. */
+  /** Copies of the bytes of places, in one mapping, once the GPU has done all that is encoded. */
   async read(places: readonly Place[]): Promise<ArrayBuffer[]> {
     const starts: number[] = [];
     let total = 0;
@@ -326,13 +355,13 @@ export class Gpu {
     const size = Math.max(total, 4);
     const staging = this.#stagingFor(size);
     try {
-      const encoder = this.device.createCommandEncoder();
+      const encoder = this.#commands();
       places.forEach((place, k) => {
         const size = (place.bytes + 3) & ~3;
         const from = this.buffer(place.kind, place.index);
         if (size) encoder.copyBufferToBuffer(from, place.offset, staging, starts[k] ?? 0, size);
       });
-      this.device.queue.submit([encoder.finish()]);
+      this.submit();
       await staging.mapAsync(GPUMapMode.READ, 0, size);
       const mapped = staging.getMappedRange(0, size);
       const found = places.map((place, k) =>

@@ -268,6 +268,7 @@ export class Model {
       await this.#drive(vm, gpu, fn, options.signal);
       return await this.#results(vm, gpu, info);
     } catch (error) {
+      gpu?.discard();
       vm.cancel();
       throw await this.#explain(error);
     }
@@ -333,7 +334,8 @@ export class Model {
           vm.bytes(pointer, value.byteLength).set(new Uint8Array(value));
         });
       }
-      if (status === STATUS.done) return;
+      if (status === STATUS.done) return; // what is encoded goes with the read of the results
+      gpu?.submit();
       throwIfAborted(signal);
     }
   }
@@ -346,6 +348,7 @@ export class Model {
     const places = info.outputs.map((_, k) => vm.output(k));
     const remote = places.filter((place) => place.device === DEVICE.gpu);
     const fetched = gpu && remote.length > 0 ? await gpu.read(remote.map(exact)) : [];
+    gpu?.submit();
     const results: Record<string, Output> = {};
     info.outputs.forEach((spec, k) => {
       const place = places[k];
