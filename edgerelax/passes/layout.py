@@ -12,7 +12,11 @@ once for each such order. The pass looks for the orders with the fewest bytes co
        be turned at all.
     2. Of what followed, turn the part that is cheapest: a minimum cut, as each function either
        stays or follows, and each value costs its bytes where the two meet.
-    3. Keep that if the bytes become fewer at typical sizes and provably not more at any.
+    3. Keep that if the cost becomes less at typical sizes and provably not more at any.
+    4. In the end, fuse what was and what is: keep it only if neither kernels nor bytes are more.
+
+A copy that fusion will make part of a map beside it costs what reading out of order does; one that
+stands alone costs a launch, a pass over the value, and another.
 
 Before: legalised functions, not yet placed. After: as before; the copies are transposes. Inputs,
 results, templates, library calls and products of sums stay in their order. Constants are turned
@@ -26,6 +30,7 @@ from edgerelax.ir.graph import (
     Binding,
     Block,
     Call,
+    CallGraph,
     CallTIR,
     Constant,
     GraphFunc,
@@ -41,9 +46,12 @@ from edgerelax.ir.outcome import Outcome
 from edgerelax.ir.rewrite import all_bindings, rewrite_block, substitute_operands
 from edgerelax.ir.types import Tensor
 from edgerelax.ops import OPS
+from edgerelax.passes.classify import Kind, classify, is_view
+from edgerelax.passes.dce import dce
 from edgerelax.passes.fold_constants import make_constant
 from edgerelax.passes.fold_transposes import dims_of
 from edgerelax.passes.fold_transposes import permuted as permuted_annotation
+from edgerelax.passes.fuse import fuse
 from edgerelax.passes.legalize import legalize
 from edgerelax.passes.min_cut import SINK, SOURCE, Cut
 from edgerelax.passes.orders import (
@@ -61,6 +69,8 @@ from edgerelax.sym import Expr, Symbol, as_expr, product, prove_le
 TYPICAL = 64
 """What a size is taken to be, as far as its bounds allow."""
 FOREVER = 1 << 60
+ALONE, LAUNCH = 8, 1 << 20
+"""What a copy of its own costs, in units of one that is part of a map: per byte, and for itself."""
 ROUNDS = 16
 MOVED = "copies moved or dropped"
 
@@ -75,7 +85,36 @@ def layout(module: Module) -> Module:
     funcs = {name: _function(func, loops, outcome) for name, func in module.funcs.items()}
     if MOVED not in outcome.done:
         return outcome.on(module)
-    return outcome.on(legalize(replace(module, funcs=funcs, loops=loops.by_name)))
+    after = legalize(replace(module, funcs=funcs, loops=loops.by_name))
+    if _fuses_no_worse(dce(after), dce(module)):
+        return outcome.on(after)
+    given_up = Outcome()
+    given_up.skip("orders with which less would fuse", next(iter(module.funcs)))
+    return given_up.on(module)
+
+
+def _fuses_no_worse(after: Module, before: Module) -> bool:
+    """Whether neither the kernels after fusion are more nor the bytes that they read and write."""
+    (kernels, moved), (least, fewest) = traffic(after), traffic(before)
+    return kernels <= least and typical(moved) <= typical(fewest)
+
+
+def traffic(module: Module) -> tuple[int, Expr]:
+    """The kernels that fusion makes of a program, and the bytes that they read and write."""
+    kernels, moved = 0, as_expr(0)
+    for func in fuse(module).funcs.values():
+        if func.attrs.get("primitive"):
+            continue
+        for binding in all_bindings(func.body):
+            call = binding.value
+            if not isinstance(call, CallTIR | CallGraph):
+                continue
+            if isinstance(call, CallTIR) and is_view(module.loops[call.func]):
+                continue
+            values = (binding.var, *(a for a in call.args if isinstance(a, Var)))
+            kernels += 1
+            moved += sum((bytes_of(v) for v in values if dims_of(v) is not None), as_expr(0))
+    return kernels, moved
 
 
 def _function(func: GraphFunc, loops: "_Loops", outcome: Outcome) -> GraphFunc:
@@ -106,12 +145,20 @@ class _Loops:
     _turned: dict[tuple[str, tuple[tuple[str, Perm], ...]], str] = field(default_factory=dict)
     _carried: dict[tuple[str, str, Perm], Layouts | None] = field(default_factory=dict)
     _transposes: dict[str, Perm | None] = field(default_factory=dict)
+    _maps: dict[str, bool] = field(default_factory=dict)
 
     def carried(self, func: str, buffer: str, perm: Perm) -> Layouts | None:
         key = func, buffer, perm
         if key not in self._carried:
             self._carried[key] = carried(self.by_name[func], buffer, perm)
         return self._carried[key]
+
+    def is_map(self, func: str) -> bool:
+        """Whether it is one that fusion makes part of what stands beside it."""
+        if func not in self._maps:
+            loop = self.by_name[func]
+            self._maps[func] = classify(loop) <= Kind.INJECTIVE and not is_view(loop)
+        return self._maps[func]
 
     def transposition(self, func: str) -> Perm | None:
         if func not in self._transposes:
@@ -207,6 +254,23 @@ class _Graph:
         turned = states[use.binding].get(use.buffer)
         return use.perm if turned is None else composed(use.perm, turned)
 
+    def cost(self, value: Value, takers: Iterable[Binding | None]) -> Expr:
+        """What a copy of the value costs that these take."""
+        if self._is_map(self.calls.get(value)) and not any(
+            use.value in self.calls and not self._is_map(self.calls[use.value])
+            for use in self.inputs.get(self.calls[value], ())
+        ):
+            return bytes_of(value)
+        if all(self._is_map(taker) for taker in takers):
+            return bytes_of(value)
+        return bytes_of(value) * ALONE + LAUNCH
+
+    def _is_map(self, binding: Binding | None) -> bool:
+        if binding is None:
+            return False
+        assert isinstance(binding.value, CallTIR)
+        return self.loops.is_map(binding.value.func)
+
     def copies(self, states: States) -> Iterator[tuple[Value, Perm]]:
         """Every copy that has to be made."""
         for value, uses in self.uses.items():
@@ -296,7 +360,17 @@ class _Search:
         return False
 
     def _cost(self, states: States) -> Expr:
-        return sum((bytes_of(value) for value, _ in self.graph.copies(states)), as_expr(0))
+        graph = self.graph
+        total = as_expr(0)
+        for value, perm in graph.copies(states):
+            order = wide(value, perm)
+            takers = [
+                use.binding
+                for use in graph.uses[value]
+                if wide(value, graph.asked(use, states)) == order
+            ]
+            total += graph.cost(value, takers)
+        return total
 
     def _turned_along(self, starts: Sequence[tuple[Binding, str, Perm]]) -> dict[Binding, Layouts]:
         """Functions to turn so that those at the start are, and all joined to them by values."""
@@ -355,8 +429,7 @@ class _Crossing:
     def __init__(
         self, graph: _Graph, cut: Cut, value: Value, now: States, then: States, free: States
     ) -> None:
-        self.cut, self.value = cut, value
-        self.cost = typical(bytes_of(value))
+        self.cut, self.value, self.graph = cut, value, graph
         maker = graph.calls.get(value)
         self.maker = maker if maker in free else None
         self.stored = [wide(value, graph.stored(value, states)) for states in (now, then)]
@@ -372,6 +445,8 @@ class _Crossing:
     def add(self) -> None:
         for order in {order for now, then, _ in self.asks for order in (now, then)}:
             missing = [order != stored for stored in self.stored]
+            takers = [b for now, then, b in self.asks if order in (now, then)]
+            self.cost = typical(self.graph.cost(self.value, takers))
             if any(now == order == then for now, then, _ in self.asks):
                 self._always(missing)
                 continue

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from edgerelax.ir.loop import LoopFunc, Stage
 from edgerelax.ir.scalar import Buffer, Load
-from edgerelax.passes.classify import classify, is_contraction, is_move
+from edgerelax.passes.classify import classify, is_move
 from edgerelax.passes.fuse_loops import map_loads
 from edgerelax.sym import Axis, Expr
 
@@ -77,7 +77,7 @@ def carried(loop: LoopFunc, name: str, perm: Perm) -> Layouts | None:
     None for a function that is not to be turned, or not so.
     """
     stages = [s for s in loop.stages if isinstance(s, Stage)]
-    if len(stages) < len(loop.stages) or any(map(is_contraction, stages)):
+    if len(stages) < len(loop.stages) or any(map(_reuses, stages)):
         return None
     sequences = [_sequence(stage) for stage in stages]
     if any(sequence is None for sequence in sequences):
@@ -130,6 +130,16 @@ def permuted(loop: LoopFunc, layouts: Layouts) -> LoopFunc:
         outputs=tuple(map(buffer, loop.outputs)),
         stages=tuple(stages),
     )
+
+
+def _reuses(stage: Stage) -> bool:
+    """Whether it reduces over loads that it repeats along a spatial axis, as products do."""
+    spatial = {a for a in stage.axes if a.extent.as_int() != 1}
+    for load in stage.loads():
+        axes = frozenset().union(*(at.axes() for at in load.index))
+        if axes & set(stage.reduce) and spatial - axes:
+            return True
+    return False
 
 
 def _at(items: tuple[T, ...], perm: Perm | None) -> tuple[T, ...]:

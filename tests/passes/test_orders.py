@@ -80,6 +80,14 @@ def summed(**attrs: object) -> LoopFunc:
     return loop_of("reduce_sum", (2, 3, 4), **attrs)
 
 
+def integer_product() -> LoopFunc:
+    """Of differences from zero points: a product though its factors are no loads."""
+    codes = (np.ones((3, 4), np.uint8), np.ones((4, 5), np.int8))
+    found = lowered(OPS["matmul_integer"], Sample((*codes, np.uint8(3), np.int8(1)), {}))
+    assert found is not None
+    return found[0]
+
+
 def names(loop: LoopFunc) -> tuple[list[str], str]:
     return [b.name for b in loop.inputs], loop.outputs[0].name
 
@@ -115,6 +123,7 @@ def test_products_and_templates_are_not_turned() -> None:
         loop_of("matmul", (3, 4), (4, 5)),
         loop_of("conv", (1, 2, 5, 5), (3, 2, 3, 3)),
         loop_of("matmul", (2, 3, 4), (4, 5)),
+        integer_product(),
     ):
         inputs, _ = names(loop)
         rank = loop.inputs[0].rank
