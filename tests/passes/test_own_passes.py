@@ -9,14 +9,55 @@ import pytest
 import edgerelax.api as api
 from edgerelax.ir.builder import Function
 from edgerelax.ir.diagnostics import InputError, PassError
-from edgerelax.ir.dtypes import F32
+from edgerelax.ir.dtypes import F32, U32
 from edgerelax.ir.graph import Binding, Block, CallGraph, CallTIR, GraphFunc, Module, Var
+from edgerelax.ir.loop import LoopFunc, Stage, grid
 from edgerelax.ir.outcome import Outcome
+from edgerelax.ir.scalar import Buffer, Value, cast, op
 from edgerelax.ops import OPS
 from edgerelax.pipeline import Pass
 from tests.passes.programs import N, build
 
+K, M = 64, 48
 RNG = np.random.default_rng(5)
+CODES = RNG.integers(0, 16, (K, M)).astype(np.uint32)
+STEPS = RNG.uniform(0.05, 0.2, (K // 32, M)).astype(np.float32)
+PACKED = (CODES.reshape(K // 8, 8, M) << (4 * np.arange(8, dtype=np.uint32)[:, None])).sum(
+    1, dtype=np.uint32
+)
+
+
+def decode_q4() -> LoopFunc:
+    """Words of eight 4-bit codes and a step for each 32 rows, to numbers."""
+    words, steps = Buffer.of("words", U32, K // 8, M), Buffer.of("steps", F32, K // 32, M)
+    out = Buffer.of("out", F32, K, M)
+    i, j = grid(out)
+    code = op("bit_and", op("shr", words[i // 8, j], cast(Value(i % 8 * 4), U32)), 15)
+    stage = Stage(out, (i, j), (cast(code, F32) - 8.0) * steps[i // 32, j])
+    return LoopFunc("decode_q4", (words, steps), (out,), (stage,))
+
+
+def test_weights_are_decoded_inside_the_product() -> None:
+    """No kernel of its own and no memory for the weights, on any device."""
+
+    def body(f: Function) -> None:
+        x = f.input("x", (N, K), F32)
+        w = f.call_tir(decode_q4(), f.constant("words", PACKED), f.constant("steps", STEPS))
+        f.output("y", f.call(OPS["relu"], f.call(OPS["matmul"], x, w)))
+
+    made = api.compile(build(body), variants=("software", "cpu"), verify=True)
+    for program in made.artifact.manifest.programs:
+        assert list(made.report.strategies[program.name]) == ["decode_q4_1_matmul_relu"]
+        assert made.report.launches[program.name] == 1
+        assert program.memory.planned == 64 * M * 4  # the result
+    assert sum(w.bytes for w in made.artifact.manifest.weights) == PACKED.nbytes + STEPS.nbytes
+    weights = (CODES.astype(np.float32) - 8) * STEPS.repeat(32, 0)
+    for device in ("cpu", "wgpu"):
+        with made.session(device) as session:
+            for rows in (1, 7, 64):
+                x = RNG.standard_normal((rows, K)).astype(np.float32)
+                wanted = np.maximum(x @ weights, 0)
+                np.testing.assert_allclose(session.run({"x": x})["y"], wanted, rtol=1e-4, atol=1e-4)
 
 
 def chain() -> Module:
