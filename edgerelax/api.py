@@ -46,9 +46,11 @@ class Executable:
         self.artifact.save(folder)
         return Path(folder)
 
-    def session(self, device: str = "auto", variant: str | None = None) -> Session:
+    def session(
+        self, device: str = "auto", variant: str | None = None, threads: int | None = None
+    ) -> Session:
         """Load it on a device of this machine, with the functions of its libraries."""
-        return open_session(self.artifact, device, variant, self.libraries)
+        return open_session(self.artifact, device, variant, self.libraries, threads)
 
 
 def compile(
@@ -116,13 +118,15 @@ def load(
     device: str = "auto",
     variant: str | None = None,
     libraries: Functions | None = None,
+    threads: int | None = None,
 ) -> Session:
     """Load an artifact folder. `device` is auto, wgpu or cpu; `variant` forces one by name.
 
     Auto takes a hardware GPU, else the CPU. `libraries` are the functions that the artifact was
-    compiled to call, by name.
+    compiled to call, by name. `threads` share the work of the CPU's kernels; None takes one for
+    each core, at most 8. Results do not depend on it.
     """
-    return open_session(Artifact.open(folder), device, variant, libraries)
+    return open_session(Artifact.open(folder), device, variant, libraries, threads)
 
 
 def open_session(
@@ -130,12 +134,15 @@ def open_session(
     device: str = "auto",
     variant: str | None = None,
     libraries: Functions | None = None,
+    threads: int | None = None,
 ) -> Session:
     """Load an artifact on a device of this machine: the first variant that fits, or a named one.
 
-    Raises InputError for an unknown device or variant and where library functions are missing,
-    UnsupportedError where nothing fits.
+    Raises InputError for an unknown device or variant, for no threads and where library functions
+    are missing, UnsupportedError where nothing fits.
     """
+    if threads is not None and threads < 1:
+        raise InputError(f"{threads} threads: at least 1")
     if device not in DEVICES:
         raise InputError(f"unknown device {device!r}; known: {', '.join(DEVICES)}")
     programs = candidates(artifact.manifest, DEVICES[device], variant)
@@ -143,7 +150,7 @@ def open_session(
     offers = [CPU_OFFER] if adapter is None else [offer_of(adapter), CPU_OFFER]
     program = choose(programs, offers)
     if program.device == "cpu":
-        return open_cpu(artifact, program, libraries)
+        return open_cpu(artifact, program, libraries, threads)
     return open_wgpu(artifact, program, adapter, libraries)
 
 

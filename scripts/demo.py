@@ -116,8 +116,17 @@ def show(rows: list[Row]) -> None:
     console.print("WebGPU ran on a software adapter here: its times say nothing about a GPU.")
 
 
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """Isolates its pages, so that WebAssembly may use threads in them."""
+
+    def end_headers(self) -> None:
+        self.send_header("Cross-Origin-Opener-Policy", "same-origin")
+        self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
+        super().end_headers()
+
+
 def serve() -> None:
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(SITE))
+    handler = functools.partial(Handler, directory=str(SITE))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 8080), handler)
     console.print("the demo site is at http://127.0.0.1:8080; stop with Ctrl-C")
     try:

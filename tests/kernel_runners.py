@@ -15,7 +15,8 @@ import pytest
 
 from edgerelax.codegen.wasm import build_wasm
 from edgerelax.codegen.wgsl import print_wgsl
-from edgerelax.hosts.vm import Vm, compile_kernels
+from edgerelax.hosts.instance import compile_kernels
+from edgerelax.hosts.vm import Vm
 from edgerelax.ir.kernel import Kernel
 from edgerelax.ir.kernel_interp import run_kernel
 
@@ -145,10 +146,10 @@ def run_wasm(
     places = [vm.copy_in(a.reshape(-1).view(np.uint8)) for a in given]
     values = [*places, grid, *(scalars[name] for name, _ in kernel.scalars)]
     args = vm.copy_in(struct.pack(f"<{len(values)}i", *values))
-    function = vm._table.get(vm._store, slot)
+    function = vm.instance.table.get(vm.instance.store, slot)
     step = split or max(grid, 1)
     for begin in range(0, grid, step):
-        function(vm._store, args, begin, min(begin + step, grid))
+        function(vm.instance.store, args, begin, min(begin + step, grid))
     memory = vm.bytes()
     return {
         p.buffer.name: memory[at : at + a.nbytes].copy().view(a.dtype).reshape(a.shape)

@@ -5,6 +5,7 @@ const POLICY = [
   "script-src 'self' 'wasm-unsafe-eval'",
   "img-src 'self' blob: data:",
   "media-src 'self' blob:",
+  "worker-src 'self' blob:", // threads of the networks
   "object-src 'none'",
   "base-uri 'self'",
 ].join('; ');
@@ -22,8 +23,16 @@ const contentPolicy: Plugin = {
   ],
 };
 
+/** With these a page may share memory among threads. A server of the built page sends them too. */
+const ISOLATION = {
+  'Cross-Origin-Opener-Policy': 'same-origin',
+  'Cross-Origin-Embedder-Policy': 'require-corp',
+};
+
 export default defineConfig({
   base: './', // any folder of any server
+  server: { headers: ISOLATION },
+  preview: { headers: ISOLATION },
   build: { target: 'es2022' },
   worker: { format: 'es' },
   plugins: [contentPolicy],

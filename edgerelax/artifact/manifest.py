@@ -12,7 +12,7 @@ from edgerelax.ir.diagnostics import FormatError, InputError
 from edgerelax.ir.dtypes import DTYPES
 
 FORMAT = "edgerelax"
-VERSION = 4
+VERSION = 5
 MANIFEST = "manifest.json"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]

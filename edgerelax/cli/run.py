@@ -24,12 +24,16 @@ def run(
     variant: Annotated[
         str | None, typer.Option(help="Run this variant of the artifact, by name.")
     ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Threads for the CPU's kernels; by default the cores, up to 8."),
+    ] = None,
     function: Annotated[str, typer.Option(help="The function to run.")] = "main",
     repeat: Annotated[int, typer.Option(min=1, help="Run so many times; print the median.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print for programs.")] = False,
 ) -> None:
     """Run a compiled model here."""
-    with load(artifact, device, variant) as session:
+    with load(artifact, device, variant, threads=threads) as session:
         inputs = read_inputs(given or [])
         if function in session.functions:
             inputs = declared(inputs, session.functions[function].inputs)
@@ -38,16 +42,16 @@ def run(
             start = time.perf_counter()
             outputs = session.run(inputs, function)
             times.append(time.perf_counter() - start)
-        where, chosen = session.device_name, session.variant
+        where, chosen, threads = session.device_name, session.variant, session.threads
     milliseconds = float(np.median(times)) * 1e3
     if output is not None:
         write_npz(output, outputs)
     if as_json:
         shapes = {n: {"dtype": str(a.dtype), "shape": a.shape} for n, a in outputs.items()}
-        report = {"device": where, "variant": chosen, "milliseconds": milliseconds}
-        print(json.dumps(report | {"outputs": shapes}))
+        report = {"device": where, "variant": chosen, "threads": threads}
+        print(json.dumps(report | {"milliseconds": milliseconds, "outputs": shapes}))
         return
     for name, array in outputs.items():
         text = np.array2string(array, threshold=20, edgeitems=3)
         print(f"{name}: {array.dtype}{list(array.shape)}\n{text}")
-    print(f"{milliseconds:.2f} ms on {where}, variant {chosen}")
+    print(f"{milliseconds:.2f} ms on {where}, variant {chosen}, threads {threads}")

@@ -42,12 +42,17 @@ class Slab:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Kernel `index` of its device; `scalars` counts those after the grid."""
+    """Kernel `index` of its device; `scalars` counts those after the grid.
+
+    `steps` is the number of the scalar that says about how many instructions an iteration takes; 0
+    where the grid must not be split.
+    """
 
     device: int
     index: int
     buffers: int
     scalars: int
+    steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +162,9 @@ def encode(program: Program) -> bytes:
         functions += [word for o in f.outputs for word in (o.name, o.dtype)]
     weights = [word for w in program.weights for word in (w.bytes, w.places)]
     slabs = [word for s in program.slabs for word in (s.device, s.bytes)]
-    kernels = [word for k in program.kernels for word in (k.device, k.index, k.buffers, k.scalars)]
+    kernels = [
+        word for k in program.kernels for word in (k.device, k.index, k.buffers, k.scalars, k.steps)
+    ]
     payloads = {
         "strings": _strings_payload(program.strings),
         "weights": _pack([len(program.weights), *weights]),
@@ -303,7 +310,7 @@ def decode(data: bytes) -> Program:
         _strings(sections["strings"]),
         tuple(Weight(*row) for row in rows("weights", 2)),
         tuple(Slab(*row) for row in rows("slabs", 2)),
-        tuple(Kernel(*row) for row in rows("kernels", 4)),
+        tuple(Kernel(*row) for row in rows("kernels", 5)),
         functions,
         regions,
     )

@@ -24,6 +24,7 @@ def disassemble(data: bytes) -> str:
     lines += [
         f"kernel {k}: {_name(isa.DEVICES, kernel.device)} kernel {kernel.index}, "
         f"{kernel.buffers} buffers, {kernel.scalars} scalars"
+        + (f", steps in scalar {kernel.steps}" if kernel.steps else "")
         for k, kernel in enumerate(program.kernels)
     ]
     for function in program.functions:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from edgerelax.codegen.integers import Integers
+from edgerelax.codegen.kernel_steps import iteration_steps
 from edgerelax.codegen.libraries import Libraries, LibraryCall, dims_of, grid_of
 from edgerelax.codegen.packed_weights import PackedWeights, packed_of
 from edgerelax.codegen.program import (
@@ -117,6 +118,7 @@ class _Kernels:
     def __init__(self) -> None:
         self.of: dict[str, list[Kernel]] = {"gpu": [], "cpu": []}
         self._numbers: dict[int, int] = {}  # by identity, which the lists keep
+        self._steps: dict[int, Expr] = {}  # by number
         self._in_place: dict[tuple[int, tuple[tuple[str, str], ...]], tuple[Kernel, Kernel]] = {}
 
     def number(self, kernel: Kernel) -> int:
@@ -125,6 +127,13 @@ class _Kernels:
             self._numbers[id(kernel)] = len(self.of[kernel.device])
             self.of[kernel.device].append(kernel)
         return self._numbers[id(kernel)]
+
+    def steps(self, kernel: Kernel) -> Expr:
+        """About how many instructions an iteration of a CPU kernel takes."""
+        number = self.number(kernel)
+        if number not in self._steps:
+            self._steps[number] = iteration_steps(kernel)
+        return self._steps[number]
 
     def over(self, kernel: Kernel, pairs: Mapping[str, str]) -> Kernel:
         """The kernel with one buffer for an operand and the output in its place."""
@@ -332,8 +341,12 @@ class _Function:
             return
         places = [self._binding(by_name[b.buffer.name], call.device) for b in kernel.buffers]
         scalars = [self.integers.reg(e) for _, e in kernel.scalars]
+        steps = 0
+        if kernel.device == "cpu":
+            scalars.append(self.integers.reg(self.kernels.steps(kernel)))
+            steps = len(scalars)
         number = self.builder.kernel(
-            kernel.device, self.kernels.number(kernel), len(places), len(scalars)
+            kernel.device, self.kernels.number(kernel), len(places), len(scalars), steps
         )
         self.f.dispatch(number, self.integers.reg(kernel.grid), places, scalars)
 

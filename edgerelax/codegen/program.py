@@ -112,9 +112,14 @@ class ProgramBuilder:
         self.slabs.append(Slab(_device(device), size))
         return len(self.slabs) - 1
 
-    def kernel(self, device: str, index: int, buffers: int, scalars: int) -> int:
-        """Kernel `index` of the device's table; `scalars` counts those after the grid."""
-        return self._kernel(Kernel(_device(device), index, buffers, scalars), library=False)
+    def kernel(self, device: str, index: int, buffers: int, scalars: int, steps: int = 0) -> int:
+        """Kernel `index` of the device's table; `scalars` counts those after the grid.
+
+        `steps`: which scalar says about how many instructions an iteration takes. 0: none, the grid
+        is not split among threads.
+        """
+        row = Kernel(_device(device), index, buffers, scalars, steps)
+        return self._kernel(row, library=False)
 
     def library(self, number: int, buffers: int, scalars: int) -> int:
         """Library function `number` of the cpu, as a kernel: those follow all others."""

@@ -55,7 +55,7 @@ from edgerelax.ir.kernel import (
 from edgerelax.ir.kernel_verify import verify_kernel
 
 _ENV = (
-    '(import "env" "memory" (memory 0))',
+    '(import "env" "memory" (memory 0 65536))',  # a greatest size: hosts may make it shared
     '(import "env" "table" (table 0 funcref))',
     '(import "env" "base" (global $base i32))',
 )

@@ -1,17 +1,36 @@
 """The CPU host: a whole run happens inside the VM, one call from here."""
 
+import os
+
 from edgerelax.artifact.manifest import ProgramInfo
 from edgerelax.artifact.store import Artifact
 from edgerelax.hosts.choose import Offer
+from edgerelax.hosts.instance import WASM_FEATURES
 from edgerelax.hosts.library import Functions, bind
 from edgerelax.hosts.session import Session
-from edgerelax.hosts.vm import WASM_FEATURES
 
 OFFER = Offer("cpu", features=WASM_FEATURES)
 
 
+MOST_THREADS = 8  # by default: beyond, what threads wait for is memory
+
+
 def open_cpu(
-    artifact: Artifact, program: ProgramInfo, libraries: Functions | None = None
+    artifact: Artifact,
+    program: ProgramInfo,
+    libraries: Functions | None = None,
+    threads: int | None = None,
 ) -> Session:
-    """A session whose kernels run as WebAssembly on the CPU, library functions beside them."""
-    return Session(artifact, program, None, bind(program, libraries or {})["cpu"])
+    """A session whose kernels run as WebAssembly on the CPU, library functions beside them.
+
+    `threads` share the kernels' work. None: one for each core that this process may use, at most
+    MOST_THREADS.
+    """
+    bound = bind(program, libraries or {})["cpu"]
+    return Session(artifact, program, None, bound, threads or min(_cores(), MOST_THREADS))
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -46,7 +46,7 @@ class Session:
     """A model ready to run. `close` frees everything; a closed session refuses to run.
 
     `variant` is the name of the program that runs, `device_name` where: wgpu or cpu. `libraries`
-    are the functions of the CPU that it calls.
+    are the functions of the CPU that it calls. `threads` share the work of the CPU's kernels.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Session:
         program: ProgramInfo,
         device: Device | None,
         libraries: Sequence[Bound] = (),
+        threads: int = 1,
     ) -> None:
         self.artifact = artifact
         self.variant = program.name
@@ -62,7 +63,8 @@ class Session:
         self.functions: dict[str, FunctionInfo] = {f.name: f for f in artifact.manifest.functions}
         self._device = device
         self._lock = threading.Lock()
-        self._vm = Vm()
+        self.threads = threads
+        self._vm = Vm(threads)
         self._model: VmModel | None = self._vm.open(artifact.read(program.program))
         self._load_cpu_side(self._model, program, libraries)
 
@@ -157,6 +159,7 @@ class Session:
             if self._model is not None:
                 self._model.close()
                 self._model = None
+                self._vm.close()
                 if self._device is not None:
                     self._device.close()
 

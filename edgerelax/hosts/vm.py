@@ -5,17 +5,16 @@ into wasm cost tens of microseconds each, so what has a fixed address is read fr
 Memory moves when it grows: an array from `Vm.bytes` is valid until the next call.
 """
 
-import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import wasmtime
 
+from edgerelax.hosts.helpers import STACK_BYTES, Helpers
+from edgerelax.hosts.instance import HostKernel, Instance, SharedMemory, compile_kernels
 from edgerelax.ir.diagnostics import EdgeRelaxError, FormatError, InputError
 from edgerelax.ir.dtypes import DTYPES, DType
 from edgerelax.vm import isa
@@ -23,11 +22,9 @@ from edgerelax.vm import isa
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.int32]
 Buffer = bytes | memoryview | Bytes
-HostKernel = Callable[[int, int, int], None]  # args, begin, end
 
 DONE, NEED_READ, FLUSH, ERROR = range(len(isa.STATUSES))
 GPU, CPU = 1, 2  # bits of places
-WASM_FEATURES = frozenset(("relaxed-simd",))  # what `engine` has beyond SIMD
 
 _INPUT, _INPUT_WORDS = isa.layout(isa.INPUT_FIELDS)
 _OUTPUT, _OUTPUT_WORDS = isa.layout(isa.OUTPUT_FIELDS)
@@ -68,41 +65,21 @@ def _as_array(data: Buffer) -> Bytes:
     return data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
 
 
-@cache
-def engine() -> wasmtime.Engine:
-    """The engine of this process; modules compiled for it can be shared by its stores."""
-    config = wasmtime.Config()
-    config.wasm_simd = True
-    config.wasm_relaxed_simd = True
-    return wasmtime.Engine(config)
-
-
-@cache
-def _vm_module() -> wasmtime.Module:
-    path = resources.files("edgerelax.vm") / "vm.wasm"
-    return wasmtime.Module(engine(), path.read_bytes())
-
-
-def compile_kernels(wasm: bytes) -> wasmtime.Module:
-    """Compile a `kernels.wasm` for `VmModel.load_kernels`; the slow part of loading."""
-    try:
-        return wasmtime.Module(engine(), wasm)
-    except wasmtime.WasmtimeError as error:
-        raise FormatError(f"kernels.wasm: {error}") from error
-
-
 class Vm:
-    """An instance of `vm.wasm`. Not to be used by two threads at once."""
+    """An instance of `vm.wasm`. Not to be used by two threads at once.
 
-    def __init__(self) -> None:
-        self._store = wasmtime.Store(engine())
-        instance = wasmtime.Instance(self._store, _vm_module(), [])
-        self._exports: dict[str, Any] = dict(instance.exports(self._store))
-        self._memory: wasmtime.Memory = self._exports["memory"]
-        self._table: wasmtime.Table = self._exports["__indirect_function_table"]
+    With `threads` its kernels' work is shared by as many, the caller among them.
+    """
+
+    def __init__(self, threads: int = 1) -> None:
+        self.threads = threads
+        self._memory = SharedMemory() if threads > 1 else None
+        self._helpers: Helpers | None = None
+        self.instance = Instance(self._memory)
         self._view: Bytes = np.empty(0, np.uint8)
         self.call("_initialize")
         self._stack = self.call("stackSave")
+        self.call("er_may_block", 1)
 
     def open(self, program: Buffer) -> "VmModel":
         """Check a program and make a model of it. Raises FormatError."""
@@ -115,11 +92,8 @@ class Vm:
 
     def bytes(self) -> Bytes:
         """All of memory, valid until the next call."""
-        size = self._memory.data_len(self._store)
-        if size != self._view.size:
-            address = ctypes.cast(self._memory.data_ptr(self._store), ctypes.c_void_p).value
-            whole = (ctypes.c_uint8 * size).from_address(address or 0)
-            self._view = np.frombuffer(whole, np.uint8)
+        if self.instance.size() != self._view.size:
+            self._view = self.instance.view()
         return self._view
 
     def words(self, pointer: int, count: int) -> Words:
@@ -145,8 +119,7 @@ class Vm:
 
     def call(self, name: str, *arguments: int | float) -> int:
         """Call an export. Addresses come back unsigned."""
-        result = self._exports[name](self._store, *arguments)
-        return 0 if result is None else result & 0xFFFFFFFF
+        return self.instance.call(name, *arguments)
 
     def failure(self, handle: int) -> EdgeRelaxError:
         """The last failure of a model, or of `open` where the handle is 0."""
@@ -160,36 +133,22 @@ class Vm:
 
     def instantiate_kernels(self, module: wasmtime.Module, count: int) -> int:
         """Give kernels slots of the table and let them fill these. Returns the first."""
-        start = self._table.grow(self._store, count, None)
-        i32 = wasmtime.GlobalType(wasmtime.ValType.i32(), False)
-        provided: dict[str, Any] = {
-            "memory": self._memory,
-            "table": self._table,
-            "base": wasmtime.Global(self._store, i32, wasmtime.Val.i32(start)),
-        }
-        imports = []
-        for wanted in module.imports:
-            found = provided.get(wanted.name or "") or self._libm(wanted)
-            imports.append(found)
-        try:
-            wasmtime.Instance(self._store, module, imports)
-        except (wasmtime.WasmtimeError, wasmtime.Trap) as error:
-            raise FormatError(f"kernels.wasm: {error}") from error
-        return int(start)
+        if self._helpers is not None:
+            raise VmError("vm: with threads it runs one model", code="usage")
+        start = self.instance.add_kernels(module, count)
+        if self._memory is not None:
+            stacks = [self.alloc(STACK_BYTES) + STACK_BYTES for _ in range(self.threads - 1)]
+            self._helpers = Helpers(self._memory, self.instance, (module, count), stacks)
+        return start
 
     def add_functions(self, functions: Sequence[HostKernel]) -> int:
         """Give functions of the host the next slots of the table. Returns the first."""
-        start = self._table.grow(self._store, len(functions), None)
-        kind = wasmtime.FuncType([wasmtime.ValType.i32()] * 3, [])
-        for k, function in enumerate(functions):
-            self._table.set(self._store, start + k, wasmtime.Func(self._store, kind, function))
-        return int(start)
+        return self.instance.add_functions(functions)
 
-    def _libm(self, wanted: wasmtime.ImportType) -> wasmtime.Func:
-        found = self._exports.get(wanted.name or "")
-        if wanted.module != "env" or not isinstance(found, wasmtime.Func):
-            raise FormatError(f"kernels.wasm: imports {wanted.module}.{wanted.name}, unknown here")
-        return found
+    def close(self) -> None:
+        """End its threads; safe to call twice. Its memory goes when it is forgotten."""
+        if self._helpers is not None:
+            self._helpers.close()
 
     def recover(self) -> None:
         """After a trap: take back the stack of the calls that it ended."""
@@ -219,7 +178,7 @@ class VmModel:
         A host's function may raise: the run fails with that.
         """
         if isinstance(module, bytes):
-            module = compile_kernels(module)
+            module = compile_kernels(module, self.vm.instance.shared)
         start = None if module is None else self.vm.instantiate_kernels(module, count)
         own = self.vm.add_functions(functions)  # adjoin the kernels: nothing grew the table since
         start = own if start is None else start

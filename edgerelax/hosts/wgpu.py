@@ -17,9 +17,10 @@ import wgpu
 from edgerelax.artifact.manifest import GpuKernel, Needs, ProgramInfo
 from edgerelax.artifact.store import Artifact
 from edgerelax.hosts.choose import Offer
+from edgerelax.hosts.instance import WASM_FEATURES
 from edgerelax.hosts.library import Bound, Functions, GpuOperand, bind
 from edgerelax.hosts.session import Session
-from edgerelax.hosts.vm import WASM_FEATURES, Result, VmModel
+from edgerelax.hosts.vm import Result, VmModel
 from edgerelax.ir.diagnostics import EdgeRelaxError, FormatError
 from edgerelax.vm import isa
 

@@ -185,6 +185,7 @@ ErStatus er_resume(ErModel *m) {
 }
 
 void er_cancel(ErModel *m) {
+  er_settle(); /* a trap may have left helpers at work */
   er_drop_reads(m);
   er_drop_recording(m);
   m->state = ER_STATE_IDLE;

@@ -90,7 +90,7 @@ bool er_dispatch(ErModel *m, const uint32_t *operands, const int64_t *r) {
   const uint32_t start = words->length, count = 5 + places * PLACE + scalars[0];
   uint32_t *at = command(m, words, ER_COMMAND_DISPATCH, count);
   if (!at) return false;
-  at[1] = kernel->index;
+  at[1] = device == ER_DEVICE_CPU ? operands[0] : kernel->index;
   at[2] = places;
   if (!put_places(m, device, at + 3, bindings, places, r)) return false;
   const uint32_t tail = 3 + places * PLACE;

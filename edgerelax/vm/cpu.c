@@ -7,20 +7,20 @@
 enum { BYTES_PER_STEP = 64 }; /* how the run's budget is charged */
 
 static bool run_dispatch(ErModel *m, const uint32_t *words) {
-  const uint32_t kernel = words[1], count = words[2];
+  const ErKernelRow *kernel = &m->kernels[words[1]];
+  const uint32_t count = kernel->buffers;
   const ErPlace *places = (const ErPlace *)(words + 3);
   const uint32_t *scalars = words + 3 + count * (sizeof(ErPlace) / sizeof *words);
   ErSpan buffers[ER_MAX_BUFFERS];
-  if (kernel >= m->cpu_kernels)
-    return er_fail(m, ER_ERROR_USAGE, "cpu kernel %u: the host has set %u", kernel, m->cpu_kernels);
+  if (kernel->index >= m->cpu_kernels)
+    return er_fail(m, ER_ERROR_USAGE, "cpu kernel %u: the host has set %u", kernel->index,
+                   m->cpu_kernels);
   for (uint32_t k = 0; k < count; k++) {
     uint8_t *data = NULL;
     if (!er_data(m, &places[k], &data)) return false;
     buffers[k] = (ErSpan){data, places[k].bytes};
   }
-  er_call_kernel(m->kernel_base + kernel, buffers, count, (const int32_t *)(scalars + 1),
-                 scalars[0]);
-  return true;
+  return er_call_kernel(m, kernel, buffers, (const int32_t *)(scalars + 1));
 }
 
 static bool run_copy(ErModel *m, const uint32_t *words) {

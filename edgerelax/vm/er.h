@@ -82,6 +82,21 @@ const ErOutput *er_output(const ErModel *model, uint32_t k);
 /* ER_STAT_COUNT numbers, counted since er_open, at the same address until er_close. */
 const double *er_stats(ErModel *model);
 
+/* Threads, where memory is shared: a host makes helpers, each an instance of this module and of the
+   kernels, at the same slots, on the same memory, with a stack of its own. They share the kernels'
+   iterations; models and the heap are the caller's alone. */
+
+/* Helps until er_dismiss. After a trap the helper's host takes back its stack, says so, and calls it
+   again: the run has failed, the model is as good as before. */
+void er_help(void);
+void er_help_trapped(void);
+
+/* Makes all helpers return, now and later. */
+void er_dismiss(void);
+
+/* Whether the caller may block until helpers are done; at first it spins, as a window must. */
+void er_may_block(uint32_t may);
+
 /* The words and the kind of the last failure; of er_open's where model is NULL. */
 const char *er_error(const ErModel *model);
 ErError er_error_kind(const ErModel *model);

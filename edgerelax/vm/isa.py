@@ -9,13 +9,15 @@ of `SECTIONS` in that order, each `id, bytes, payload`, the payload padded to a 
     strings    count, bytes of each…, UTF-8 texts one after another
     weights    count, (bytes, places)…
     slabs      count, (device, bytes)…
-    kernels    count, (device, index, buffers, scalars)…          scalars: those after the grid
+    kernels    count, (device, index, buffers, scalars, steps)…   scalars: those after the grid
     functions  count, regions, (name, parameters, results, registers, code words, inputs, outputs,
                (name, dtype, rank or ANY_RANK, places)…, (name, dtype)…)…
     code       the functions' instructions, one function after another
 
-`places` has a bit for each device that binds the weight or input. An instruction is a word
-`opcode | words << 8`, then its operands as `OPERANDS` says; a command is laid out alike.
+`places` has a bit for each device that binds the weight or input. `steps` is the number of the
+scalar that says about how many wasm instructions an iteration takes; 0 if none does: the grid is
+not split among threads. An instruction is a word `opcode | words << 8`, then its operands as
+`OPERANDS` says; a command is laid out alike.
 """
 
 import sys
@@ -25,7 +27,7 @@ from pathlib import Path
 from edgerelax.ir.dtypes import DTYPES
 
 MAGIC = int.from_bytes(b"ERX1", "little")
-VERSION = 1
+VERSION = 2
 MAX_RANK = 16
 ANY_RANK = 0xFFFFFFFF
 NO_REGISTER = 0xFFFFFFFF
@@ -35,6 +37,7 @@ MAX_SCALARS = 1024
 GPU_SCALARS = 63  # with the grid they fill a 256-byte uniform slot
 GPU_OFFSET_ALIGNMENT = 256
 LISTS_PER_REGION = 64
+FIRST_PAGES, MOST_PAGES = 16, 1 << 16  # of 64 KiB, of the memory that vm.wasm imports
 
 SECTIONS = ("strings", "weights", "slabs", "kernels", "functions", "code")
 DEVICES = ("gpu", "cpu")
@@ -50,6 +53,7 @@ ERRORS = (
     "memory",  # memory is exhausted
     "binding",  # a binding leaves its slab, input or weight
     "usage",  # the host broke the protocol
+    "trap",  # a cpu kernel trapped in a helper
 )
 STATS = (
     "instructions",
@@ -59,6 +63,7 @@ STATS = (
     "lists_forgotten",
     "gpu_slab_bytes",
     "cpu_slab_bytes",
+    "helped_pieces",  # of kernels' grids, that other threads took
 )
 
 OPERANDS = {
@@ -270,6 +275,8 @@ def typescript() -> str:
     parts = (
         _HEAD,
         f"export const PROGRAM_VERSION = {VERSION};\nexport const MAX_RANK = {MAX_RANK};\n",
+        f"/** Of 64 KiB, of the VM's memory. */\nexport const FIRST_PAGES = {FIRST_PAGES};\n"
+        f"export const MOST_PAGES = {MOST_PAGES};\n",
         "/** A command is a word `number | words << 8`, then its operands. A place is four words:\n"
         " * kind, index, offset, bytes. An address is two words, low first. */\n"
         f"export const COMMAND = {{\n{commands}}} as const;\n",

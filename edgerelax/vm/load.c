@@ -87,7 +87,7 @@ static bool load_slabs(Reader *reader) {
 static bool load_kernels(Reader *reader) {
   ErModel *m = reader->m;
   if (!take_word(reader, &m->kernel_count)) return false;
-  m->kernels = take(reader, m->kernel_count, 4);
+  m->kernels = take(reader, m->kernel_count, sizeof *m->kernels / 4);
   if (!m->kernels) return false;
   for (uint32_t k = 0; k < m->kernel_count; k++) {
     const ErKernelRow *row = &m->kernels[k];
@@ -96,6 +96,7 @@ static bool load_kernels(Reader *reader) {
     if (!below(reader, k, "index", row->index, INT32_MAX)) return false;
     if (!below(reader, k, "buffers", row->buffers, ER_MAX_BUFFERS + 1)) return false;
     if (!below(reader, k, "scalars", row->scalars, scalars + 1)) return false;
+    if (!below(reader, k, "steps", row->steps, row->scalars + 1)) return false;
   }
   return true;
 }

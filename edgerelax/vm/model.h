@@ -4,6 +4,7 @@
 #define ER_MODEL_H
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -42,7 +43,7 @@ typedef struct {
 } ErSlabRow;
 
 typedef struct {
-  uint32_t device, index, buffers, scalars;
+  uint32_t device, index, buffers, scalars, steps;
 } ErKernelRow;
 
 typedef struct {
@@ -109,6 +110,14 @@ typedef struct {
   const uint32_t *dsts; /* the caller's count and registers for the results */
   uint32_t base;        /* of its registers */
 } ErFrame;
+
+/* A launch of a cpu kernel: the function table's slot, what it is called with, its iterations, and
+   about how many instructions each takes; 0: they must not be split. */
+typedef struct {
+  uint32_t slot;
+  const uint32_t *arguments;
+  uint32_t grid, steps;
+} ErJob;
 
 /* A gpu read under way. */
 typedef struct {
@@ -198,10 +207,20 @@ bool er_finish_reads(ErModel *m, int64_t *r);
 void er_drop_reads(ErModel *m);
 bool er_output_place(ErModel *m, const uint32_t *operands, const int64_t *r);
 
-/* cpu.c, and kernels.c or a test's own */
+/* cpu.c, and wasm.c or a test's own; a job's arguments are pointers of the buffers, then scalars */
 bool er_run_cpu(ErModel *m, const uint32_t *words, uint32_t length);
-void er_call_kernel(uint32_t slot, const ErSpan *buffers, uint32_t buffer_count,
-                    const int32_t *scalars, uint32_t scalar_count);
+bool er_call_kernel(ErModel *m, const ErKernelRow *kernel, const ErSpan *buffers,
+                    const int32_t *scalars);
+
+/* pool.c: the iterations of a kernel, by all threads. False if it trapped in a helper. `helped` is
+   how many pieces of the grid helpers took. */
+bool er_share(const ErJob *job, uint32_t *helped);
+void er_settle(void); /* until no helper is at the last job */
+
+/* wasm.c or a test's own */
+void er_call_range(const ErJob *job, uint32_t begin, uint32_t end);
+void er_wait(_Atomic uint32_t *at, uint32_t expected); /* unless it is another number already */
+void er_wake(_Atomic uint32_t *at);                    /* all that wait */
 
 /* regions.c */
 bool er_region(ErModel *m, const uint32_t *operands, const int64_t *r, bool *replayed);

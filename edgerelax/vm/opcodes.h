@@ -4,7 +4,7 @@
 #define ER_OPCODES_H
 
 #define ER_MAGIC 827871813u
-#define ER_VERSION 1u
+#define ER_VERSION 2u
 #define ER_MAX_RANK 16u
 #define ER_ANY_RANK 4294967295u
 #define ER_NO_REGISTER 4294967295u
@@ -55,6 +55,7 @@ typedef enum {
   ER_ERROR_MEMORY,
   ER_ERROR_BINDING,
   ER_ERROR_USAGE,
+  ER_ERROR_TRAP,
 } ErError;
 
 typedef enum {
@@ -65,6 +66,7 @@ typedef enum {
   ER_STAT_LISTS_FORGOTTEN,
   ER_STAT_GPU_SLAB_BYTES,
   ER_STAT_CPU_SLAB_BYTES,
+  ER_STAT_HELPED_PIECES,
   ER_STAT_COUNT,
 } ErStat;
 

@@ -17,6 +17,11 @@ export interface LoadOptions {
   readonly powerPreference?: GPUPowerPreference;
   /** The library functions that the artifact was compiled to call, by name. */
   readonly libraries?: Libraries;
+  /**
+   * Threads for kernels that run as WebAssembly, where the page is cross-origin isolated; by default
+   * one for each core, at most 4. Elsewhere there is one.
+   */
+  readonly threads?: number;
   readonly onProgress?: (progress: Progress) => void;
   readonly signal?: AbortSignal;
   readonly fetch?: typeof fetch;
@@ -27,13 +32,13 @@ export async function load(url: string | URL, options: LoadOptions = {}): Promis
   const { signal, onProgress } = options;
   const source = await Source.open(url, { signal, onProgress, fetch: options.fetch });
   const { program, adapter } = await fit(source, options);
-  const { device, powerPreference, libraries = {} } = options;
+  const { device, powerPreference, libraries = {}, threads } = options;
   requireLibraries(program, libraries);
   let made = 0;
   const total = program.gpu_kernels.length;
   const onPipeline = (name: string): void =>
     onProgress?.({ phase: 'compile', loaded: ++made, total, item: name });
-  const own = { device, adapter, powerPreference, libraries, signal, onPipeline };
+  const own = { device, adapter, powerPreference, libraries, threads, signal, onPipeline };
   return Model.open(source, program, own);
 }
 

@@ -17,7 +17,7 @@ import {
   text,
 } from './schema.ts';
 
-export const ARTIFACT_VERSION = 4;
+export const ARTIFACT_VERSION = 5;
 
 /** A constant, or an expression over the symbols. */
 export type Dim = number | string;

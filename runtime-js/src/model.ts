@@ -17,6 +17,7 @@ import {
 } from './manifest.ts';
 import { Source } from './source.ts';
 import { elementBytes, fromBytes, type Input, readInput, type TypedArray } from './tensors.ts';
+import { threadCount } from './threads.ts';
 import { type OutputPlace, Vm } from './vm.ts';
 
 export type Backend = 'webgpu' | 'wasm';
@@ -38,6 +39,7 @@ export interface ModelOptions {
   readonly adapter?: GPUAdapter | undefined;
   readonly powerPreference?: GPUPowerPreference | undefined;
   readonly libraries: Libraries;
+  readonly threads?: number | undefined;
   readonly signal?: AbortSignal | undefined;
   readonly onPipeline: (name: string) => void;
 }
@@ -47,6 +49,9 @@ export interface ModelStats extends GpuStats {
   listHits: number;
   listMisses: number;
   vmBytes: number;
+  /** Threads that share the work of the CPU's kernels, and pieces of it that others took. */
+  threads: number;
+  helpedPieces: number;
 }
 
 const ON_GPU = 1;
@@ -121,6 +126,8 @@ export class Model {
       listHits: vm?.list_hits ?? 0,
       listMisses: vm?.list_misses ?? 0,
       vmBytes: parts?.vm.memoryBytes ?? 0,
+      threads: parts?.vm.threads ?? 0,
+      helpedPieces: vm?.helped_pieces ?? 0,
     };
   }
 
@@ -196,7 +203,8 @@ export class Model {
       this.#source.read(manifest.vm),
       this.#source.read(program.program),
     ]);
-    const vm = await Vm.open(wasm, code);
+    const threads = program.device === 'cpu' ? threadCount(this.#options.threads) : 1;
+    const vm = await Vm.open(wasm, code, threads);
     try {
       const compiling = this.#compile(gpu);
       compiling.catch(() => undefined); // awaited below; a failing weight must not leave it unheard

@@ -3,6 +3,7 @@
 import { EdgeRelaxError, type ErrorCode } from './errors.ts';
 import { ERRORS, INPUT, OUTPUT, STAT, STATUS } from './isa.ts';
 import { DTYPES } from './isa.ts';
+import { Helpers, isShared, makeMemory, mayBlock } from './threads.ts';
 
 type Call = (...args: number[]) => number;
 
@@ -20,32 +21,50 @@ export interface OutputPlace {
   readonly pointer: number;
 }
 
-const NEEDED = ['memory', '__indirect_function_table', '_initialize', 'er_open', 'er_run'];
+const NEEDED = ['__indirect_function_table', '_initialize', 'er_open', 'er_run'];
 
 /** One program in an instance of its own. `close` frees it with its memory. */
 export class Vm {
+  /** How many share the work of the kernels. */
+  readonly threads: number;
+  readonly #module: WebAssembly.Module;
   readonly #exports: Record<string, unknown>;
   readonly #memory: WebAssembly.Memory;
   readonly #model: number;
+  #helpers: Helpers | undefined;
   readonly #weights: number[] = [];
   readonly #inputs = new Map<number, { pointer: number; capacity: number }>();
   #closed = false;
 
-  private constructor(exports: Record<string, unknown>, program: Uint8Array) {
+  private constructor(
+    module: WebAssembly.Module,
+    exports: Record<string, unknown>,
+    memory: WebAssembly.Memory,
+    program: Uint8Array,
+    threads: number,
+  ) {
+    this.threads = isShared(memory) ? threads : 1;
+    this.#module = module;
     this.#exports = exports;
-    this.#memory = exports['memory'] as WebAssembly.Memory;
+    this.#memory = memory;
     this.#call('_initialize');
+    this.#call('er_may_block', this.threads > 1 && mayBlock() ? 1 : 0);
     const pointer = this.#copyIn(program);
     this.#model = this.#call('er_open', pointer, program.length);
     this.#call('er_free', pointer);
     if (!this.#model) throw this.#failure(0);
   }
 
-  static async open(wasm: Uint8Array<ArrayBuffer>, program: Uint8Array): Promise<Vm> {
-    const { instance } = await instantiate(wasm, {}, 'vm.wasm');
-    const missing = NEEDED.filter((name) => !(name in instance.exports));
+  static async open(
+    wasm: Uint8Array<ArrayBuffer>,
+    program: Uint8Array,
+    threads: number,
+  ): Promise<Vm> {
+    const memory = makeMemory(threads > 1);
+    const { module, exports } = await instantiate(wasm, memory, {}, 'vm.wasm');
+    const missing = NEEDED.filter((name) => !(name in exports));
     if (missing.length) throw foreign('vm.wasm', `it has no ${missing.join(', ')}`);
-    return new Vm(instance.exports as Record<string, unknown>, program);
+    return new Vm(module, exports, memory, program, threads);
   }
 
   /** Gives the CPU kernels slots of the function table, and functions of ours the next ones. */
@@ -68,18 +87,15 @@ export class Vm {
     base: number,
     count: number,
   ): Promise<void> {
-    const env: Record<string, WebAssembly.ImportValue> = {
-      memory: this.#memory,
-      table,
-      base: new WebAssembly.Global({ value: 'i32' }, base),
-    };
-    for (const [name, value] of Object.entries(this.#exports)) {
-      if (name.startsWith('er_')) env[name] = value as WebAssembly.ImportValue;
-    }
-    await instantiate(wasm, { env }, 'kernels.wasm');
+    const start = new WebAssembly.Global({ value: 'i32' }, base);
+    const env = { ...this.#exports, table, base: start } as WebAssembly.ModuleImports;
+    const { module: kernels } = await instantiate(wasm, this.#memory, env, 'kernels.wasm');
     for (let k = 0; k < count; k++) {
       if (!table.get(base + k)) throw foreign('kernels.wasm', `kernel ${k} is missing`);
     }
+    if (this.threads === 1) return;
+    const task = { memory: this.#memory, vm: this.#module, kernels, count };
+    this.#helpers = new Helpers(this.threads, task, (bytes) => this.#alloc(bytes));
   }
 
   /** Copies the CPU bytes of weight k in, piece by piece. */
@@ -173,6 +189,8 @@ export class Vm {
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
+    if (this.#helpers) this.#call('er_dismiss'); // a worker that waits is slow to be terminated
+    this.#helpers?.close();
     this.#call('er_close', this.#model);
   }
 
@@ -202,7 +220,7 @@ export class Vm {
     const kind = ERRORS[this.#call('er_error_kind', model)] ?? 'usage';
     const start = this.#call('er_error', model);
     const text = this.bytes(start, Math.min(512, this.#memory.buffer.byteLength - start));
-    const message = new TextDecoder().decode(text.subarray(0, text.indexOf(0)));
+    const message = new TextDecoder().decode(text.slice(0, text.indexOf(0))); // of no shared memory
     const codes: Record<string, ErrorCode> = {
       format: 'format',
       input: 'input',
@@ -255,17 +273,38 @@ function wrapped(f: HostKernel): unknown {
   return instance.exports['f'];
 }
 
+interface Made {
+  readonly module: WebAssembly.Module;
+  readonly exports: Record<string, unknown>;
+}
+
 async function instantiate(
   wasm: Uint8Array<ArrayBuffer>,
-  imports: WebAssembly.Imports,
+  memory: WebAssembly.Memory,
+  env: WebAssembly.ModuleImports,
   name: string,
-): Promise<WebAssembly.WebAssemblyInstantiatedSource> {
+): Promise<Made> {
+  importMemory(wasm, isShared(memory));
   try {
-    return await WebAssembly.instantiate(wasm, imports);
+    const made = await WebAssembly.instantiate(wasm, { env: { ...env, memory } });
+    return { module: made.module, exports: made.instance.exports };
   } catch (cause) {
     throw foreign(name, String(cause), cause);
   }
 }
+
+/** Makes a module import memory that is shared, or that is not: this is one byte of its imports. */
+function importMemory(wasm: Uint8Array, shared: boolean): void {
+  const name = '\x03env\x06memory\x02'; // with the lengths and the kind; limits follow
+  const head = new TextDecoder('latin1').decode(wasm.subarray(0, 1 << 16));
+  const at = head.indexOf(name) + name.length;
+  if (at >= name.length && (wasm[at] === LIMITED || wasm[at] === SHARED)) {
+    wasm[at] = shared ? SHARED : LIMITED;
+  }
+}
+
+const LIMITED = 1; // kinds of limits
+const SHARED = 3;
 
 function foreign(name: string, problem: string, cause?: unknown): EdgeRelaxError {
   return new EdgeRelaxError('format', `${name}: ${problem}; export the model again`, { cause });

@@ -64,7 +64,7 @@ describe('other files', () => {
 
 describe('versions', () => {
   it.each([
-    [5, 'update edgerelax.js'],
+    [6, 'update edgerelax.js'],
     [1e9, 'update edgerelax.js'],
     [2, 'export the model again'],
     [0, 'export the model again'],
@@ -73,7 +73,7 @@ describe('versions', () => {
     [undefined, 'export the model again'],
   ])('refuses %s', (version, hint) => {
     const message = refusal({ ...sound(), version });
-    expect(message).toContain('this loader reads 4');
+    expect(message).toContain('this loader reads 5');
     expect(message).toContain(hint);
   });
 });

@@ -88,7 +88,7 @@ describe('opening', () => {
   it('resolves a relative folder against the page', async () => {
     vi.stubGlobal('location', { href: 'https://host/models/page.html' });
     const source = await Source.open('net', { fetch: server().fetch });
-    expect(source.manifest.version).toBe(4);
+    expect(source.manifest.version).toBe(5);
   });
 
   it('says what could not be fetched', async () => {

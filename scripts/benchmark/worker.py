@@ -35,7 +35,7 @@ class Worker:
         self.before = resident_peak(afresh=True)
         begun = time.perf_counter()
         if request["library"] == "edgerelax":
-            session = api.load(request["model"], request["device"])
+            session = api.load(request["model"], request["device"], threads=request["threads"])
             self.run, self.stats = session.run, session.stats
         else:
             self.run = open_onnxruntime(request["model"], request["threads"])

@@ -112,6 +112,13 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *args: object) -> None:
         pass
 
+    def end_headers(self) -> None:
+        """Pages asked for with `?isolated` may share memory among threads."""
+        if self.path.endswith("?isolated"):
+            self.send_header("Cross-Origin-Opener-Policy", "same-origin")
+            self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
+        super().end_headers()
+
     extensions_map = http.server.SimpleHTTPRequestHandler.extensions_map | {
         ".js": "text/javascript"
     }

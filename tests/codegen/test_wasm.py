@@ -43,7 +43,7 @@ def test_a_whole_module() -> None:
         print_wat([kernel(KStore("y", WORKGROUP, kop("sin", X)))])
         == """\
 (module
-  (import "env" "memory" (memory 0))
+  (import "env" "memory" (memory 0 65536))
   (import "env" "table" (table 0 funcref))
   (import "env" "base" (global $base i32))
   (import "env" "er_sinf" (func $er_sinf (param f32) (result f32)))

@@ -55,7 +55,7 @@ def test_places_come_from_uses_also_through_calls() -> None:
         (b"", "0 bytes are no program"),
         (b"ERX2" + bytes(20), "begins with b'ERX2'"),
         (b"ERX1" + (99).to_bytes(4, "little") + bytes(4), "version 99"),
-        (b"ERX1" + (1).to_bytes(4, "little") + bytes(4), "2 words wanted"),
+        (b"ERX1" + isa.VERSION.to_bytes(4, "little") + bytes(4), "2 words wanted"),
     ],
 )
 def test_decode_refuses(data: bytes, words: str) -> None:

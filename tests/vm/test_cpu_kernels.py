@@ -83,7 +83,7 @@ UNARY = {
 @pytest.mark.parametrize("name", UNARY)
 def test_libm(name: str) -> None:
     vm = Vm()
-    store, exports = vm._store, vm._exports
+    store, exports = vm.instance.store, vm.instance.exports
     for x in (0.0625, 0.3, 0.75, 0.999):
         at = 1 + x if name == "acosh" else x
         wanted = UNARY[name](at)
@@ -97,8 +97,9 @@ def test_libm(name: str) -> None:
 
 def test_libm_of_two() -> None:
     vm = Vm()
+    store, exports = vm.instance.store, vm.instance.exports
     for suffix in ("", "f"):
-        power, rest = vm._exports[f"er_pow{suffix}"], vm._exports[f"er_fmod{suffix}"]
-        assert power(vm._store, 2.0, 0.5) == pytest.approx(math.sqrt(2), rel=1e-7)
-        assert power(vm._store, -2.0, 3.0) == -8
-        assert rest(vm._store, -7.5, 2.0) == -1.5
+        power, rest = exports[f"er_pow{suffix}"], exports[f"er_fmod{suffix}"]
+        assert power(store, 2.0, 0.5) == pytest.approx(math.sqrt(2), rel=1e-7)
+        assert power(store, -2.0, 3.0) == -8
+        assert rest(store, -7.5, 2.0) == -1.5

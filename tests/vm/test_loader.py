@@ -246,7 +246,7 @@ def test_head() -> None:
     assert "0 bytes are no program" in refusal(b"")
     assert "13 bytes are no program" in refusal(bytes(13))
     assert "not a program: it begins with 7, not ERX1" in refusal(patched(0, 7))
-    assert "program version 2; this virtual machine reads version 1" in refusal(patched(4, 2))
+    assert "program version 9; this virtual machine reads version 2" in refusal(patched(4, 9))
     assert f"says it has 16 bytes; {size} came" in refusal(patched(8, 16))
     assert "section 5 where section 0 (strings) belongs" in refusal(patched(12, 5))
     assert "section strings: 29 bytes are no whole words" in refusal(patched(16, 29))

@@ -68,11 +68,25 @@ static void touch(void *data, uint32_t bytes) {
   if (bytes) memset(data, 1, bytes);
 }
 
-void er_call_kernel(uint32_t slot, const ErSpan *buffers, uint32_t buffer_count,
-                    const int32_t *scalars, uint32_t scalar_count) {
-  (void)slot;
-  for (uint32_t k = 0; k < scalar_count; k++) sink = (uint8_t)(sink + (uint32_t)scalars[k]);
-  for (uint32_t k = 0; k < buffer_count; k++) touch(buffers[k].data, buffers[k].bytes);
+bool er_call_kernel(ErModel *m, const ErKernelRow *kernel, const ErSpan *buffers,
+                    const int32_t *scalars) {
+  (void)m;
+  for (uint32_t k = 0; k <= kernel->scalars; k++) sink = (uint8_t)(sink + (uint32_t)scalars[k]);
+  for (uint32_t k = 0; k < kernel->buffers; k++) touch(buffers[k].data, buffers[k].bytes);
+  return true;
+}
+
+/* There is one thread. */
+void er_call_range(const ErJob *job, uint32_t begin, uint32_t end) {
+  (void)job, (void)begin, (void)end;
+}
+
+void er_wait(_Atomic uint32_t *at, uint32_t expected) {
+  (void)at, (void)expected;
+}
+
+void er_wake(_Atomic uint32_t *at) {
+  (void)at;
 }
 
 static void *address(const uint32_t *words) {
