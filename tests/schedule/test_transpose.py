@@ -44,13 +44,12 @@ def offered(func, target):
     return [c[2] for c in found if c[0].name == "transpose"]
 
 
-@pytest.mark.parametrize("m", ODD)
-@pytest.mark.parametrize("n", ODD)
+@pytest.mark.parametrize("m,n", [*zip(ODD, ODD[::-1], strict=True), *zip(ODD, ODD, strict=True)])
 def test_odd_sizes(m: int, n: int) -> None:
     check(plain(), {"m": m, "n": n})
 
 
-@pytest.mark.parametrize("m,n", [(4, 4), (8, 12), (16, 16), (5, 7), (20, 6), (33, 257)])
+@pytest.mark.parametrize("m,n", [(4, 4), (8, 12), (5, 7), (33, 20)])
 def test_known_sizes(m: int, n: int) -> None:
     check(plain(m, n), {})
 
@@ -70,7 +69,7 @@ def test_large_ones_are_chosen_without_barriers_where_these_are_slow(target: Tar
     assert barriers == target.has_fast_barriers
 
 
-@pytest.mark.parametrize("b,m,n", [(1, 4, 4), (2, 5, 18), (3, 17, 3), (0, 4, 4), (2, 0, 9)])
+@pytest.mark.parametrize("b,m,n", [(2, 5, 18), (3, 17, 3), (0, 4, 4)])
 def test_batches_and_other_operands(b: int, m: int, n: int) -> None:
     """[b, m, h, n] → [b, h, n, m], with a bias by row, a scale by column and a residual."""
     x, z = buf("x", F32, B, M, 3, N), buf("z", F32, B, 3, N, M)
@@ -142,7 +141,7 @@ def test_more_than_a_chunk_of_columns() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=lambda t: t.name)
-@pytest.mark.parametrize("m,n", [(16, 20), (33, 67), (5, 3)])
+@pytest.mark.parametrize("m,n", [(16, 20), (17, 35)])
 def test_hosts(m: int, n: int, target: Target) -> None:
     x, rest, z = buf("x", F32, 2, m, n), buf("rest", F32, 2, n, m), buf("z", F32, 2, n, m)
     func = single("f", [x, rest], z, lambda b, i, j: x[b, j, i] * 2.0 + rest[b, i, j])

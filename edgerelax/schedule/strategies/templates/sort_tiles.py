@@ -12,7 +12,7 @@ for are dispatched over nothing.
 
 from dataclasses import dataclass
 
-from edgerelax.ir.dtypes import F32, I32, U32, DType
+from edgerelax.ir.dtypes import I32
 from edgerelax.ir.kernel import (
     LOCAL,
     WORKGROUP,
@@ -33,6 +33,7 @@ from edgerelax.schedule.strategies.base import Emitted
 from edgerelax.schedule.strategies.templates.grids import Body, axes_over, each
 from edgerelax.schedule.strategies.templates.ordering import comes_before, index_of
 from edgerelax.schedule.target import Target
+from edgerelax.schedule.widen import wide_dtype
 from edgerelax.sym import (
     Axis,
     Expr,
@@ -180,7 +181,7 @@ class _Network:
         self.body, self.sort, self.row, self.first = body, sort, row, first
         self.w, self.s = body.w, body.s
         self.threads = min(_THREADS, sort.tile // 2)
-        self.dtype = _held_as(sort.x.dtype)
+        self.dtype = wide_dtype(sort.x.dtype)
         self.keys = self.w.array("keys", self.dtype, sort.tile, shared=True)
         self.ids = self.w.array("ids", I32, sort.tile, shared=True)
         self.length = self.w.params.scalar(sort.length)
@@ -241,13 +242,6 @@ class _Network:
         """By value where both exist, else by place: what exists first."""
         exist = kop("lt", kop("max", i, j), self.length)
         return KSelect(exist.dtype, 1, exist, self.sort.before(a, i, b, j), kop("lt", i, j))
-
-
-def _held_as(dtype: DType) -> DType:
-    """The word that an element takes in workgroup memory."""
-    if dtype.is_float:
-        return F32
-    return U32 if dtype.kind == "uint" else I32
 
 
 # passes
