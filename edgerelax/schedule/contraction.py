@@ -8,10 +8,24 @@ guards: where one does not hold, the step adds nothing.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from edgerelax.ir.dtypes import BOOL
 from edgerelax.ir.loop import Stage
-from edgerelax.ir.scalar import Cast, Const, Op, Scalar, Select, cast, constant, loads, op
+from edgerelax.ir.scalar import (
+    Cast,
+    Const,
+    Op,
+    Scalar,
+    Select,
+    Value,
+    cast,
+    compare,
+    constant,
+    loads,
+    op,
+)
 from edgerelax.schedule.index import flat_index, is_one, stride_of
 from edgerelax.schedule.points import coalesce, count, store_flat, substitute_stage, used_exprs
+from edgerelax.schedule.residues import split_residues
 from edgerelax.schedule.scalars import has_vectors
 from edgerelax.schedule.strategies.base import Reject
 from edgerelax.sym import Axis, Expr, FloorDiv, as_expr, divisible
@@ -80,9 +94,9 @@ def contraction(stage: Stage) -> Contraction | Reject:
     stage = coalesce(stage)
     if not stage.reduce or not stage.axes:
         return Reject("there is one output, or one step")
-    stage, column = split_residues(stage)
+    stage, column, conditions = split_residues(stage, _column(stage))
     stage = split_groups(stage, column)
-    guards: list[Scalar] = [] if stage.where is None else list(conjuncts(stage.where))
+    guards = [*conditions, *(() if stage.where is None else conjuncts(stage.where))]
     body = _unguarded(stage.body, guards)
     if not (isinstance(body, Op) and body.fn in PRODUCTS):
         return Reject("no product is summed")
@@ -93,6 +107,7 @@ def contraction(stage: Stage) -> Contraction | Reject:
         return Reject("no factor varies over neighbouring outputs")
     if column in left.axes():
         return Reject("neighbouring outputs share no factor")
+    guards = [g for g in guards if not _always_holds(g)]
     rows = tuple(a for a in stage.axes if a in left.axes() and a not in right.axes())
     outer = tuple(a for a in stage.axes if a not in rows and a is not column)
     return Contraction(stage, left, right, tuple(guards), rows, column, outer, product=body.fn)
@@ -101,33 +116,6 @@ def contraction(stage: Stage) -> Contraction | Reject:
 def _column(stage: Stage) -> Axis:
     flat = store_flat(stage)
     return next((a for a in stage.axes if is_one(stride_of(flat, a))), stage.axes[-1])
-
-
-def split_residues(stage: Stage) -> tuple[Stage, Axis]:
-    """The axis along which outputs adjoin, split by remainder in a transposed convolution.
-
-    Where loads or conditions divide a column by its stride, columns of one remainder are alike:
-    they meet the same taps, and neighbours among them read neighbours.
-    """
-    column = _column(stage)
-    strides = {
-        d
-        for expr in used_exprs(stage)
-        for atom in expr.atoms()
-        if isinstance(atom, FloorDiv)
-        and (d := atom.den.as_int()) is not None
-        and is_one(stride_of(atom.num, column))
-    }
-    if len(strides) != 1:
-        return stage, column
-    (stride,) = strides
-    if not divisible(column.extent, stride):
-        return stage, column
-    quotient = Axis(f"{column.name}//", column.extent // stride)
-    remainder = Axis(f"{column.name}%", as_expr(stride))
-    split = substitute_stage(stage, {column: quotient.expr * stride + remainder})
-    others = tuple(a for a in stage.axes if a is not column)
-    return replace(split, axes=(*others, remainder, quotient)), quotient
 
 
 def split_groups(stage: Stage, column: Axis) -> Stage:
@@ -172,6 +160,15 @@ def _unguarded(factor: Scalar, guards: list[Scalar]) -> Scalar:
             guards.extend(g for g in conjuncts(factor.cond) if g not in guards)
             return _unguarded(factor.then, guards)
     return factor
+
+
+def _always_holds(guard: Scalar) -> bool:
+    match guard:
+        case Const(value=value):
+            return bool(value)
+        case Op(fn="eq" | "ge" | "lt" as fn, operands=(Value(expr=a), Value(expr=b))):
+            return compare(fn, a, b) == constant(True, BOOL)
+    return False
 
 
 def guarded(factor: Scalar, guards: list[Scalar]) -> Scalar:

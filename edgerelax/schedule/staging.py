@@ -22,7 +22,9 @@ from edgerelax.schedule.writer import Writer
 from edgerelax.sym import (
     Axis,
     Expr,
+    FloorDiv,
     as_expr,
+    bounds,
     ceildiv,
     maximum,
     minimum,
@@ -124,6 +126,8 @@ def _limit(guard: Scalar, index: Expr) -> _Room | None:
 def _copied(index: Expr, extent: Expr, column: Axis, limits: Collection[_Room]) -> Dim | None:
     """The dimension from the least to the greatest index, in steps of what all strides divide."""
     strides: dict[Axis, int] = {}
+    quotients = _quotients(index, column)
+    index = index.subs({atom: axis.expr + low for axis, (atom, low) in quotients.items()})
     for axis in sorted(index.axes(), key=lambda a: a.name):
         stride = stride_of(index, axis)
         number = None if stride is None else stride.as_int()
@@ -144,7 +148,20 @@ def _copied(index: Expr, extent: Expr, column: Axis, limits: Collection[_Room]) 
             start = maximum(start, ceildiv(-rest - low, step))
         else:
             stop = minimum(stop, (rest - low) // step + 1)
+    place = place.subs({axis: as_expr(atom) - low for axis, (atom, low) in quotients.items()})
     return Dim(place, low, step, size, strides.get(column, step) // step, start, stop)
+
+
+def _quotients(index: Expr, column: Axis) -> dict[Axis, tuple[FloorDiv, int]]:
+    """Quotients of axes of few values, as remainders are, taken for axes: each with its least."""
+    found: dict[Axis, tuple[FloorDiv, int]] = {}
+    for atom in index.atoms():
+        if isinstance(atom, FloorDiv) and column not in atom.num.axes():
+            least, most = bounds(as_expr(atom))
+            if least is not None and most is not None:
+                axis = Axis(f"quotient{len(found)}", as_expr(most - least + 1))
+                found[axis] = atom, least
+    return found
 
 
 def _sizes(dims: Sequence[Dim]) -> list[Expr]:

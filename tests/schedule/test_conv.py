@@ -101,7 +101,7 @@ def conv_transpose(h, w, k, *, stride, pad, extra=0):
     return LoopFunc("conv_transpose", (x, f), (y,), (stage,))
 
 
-TRANSPOSED = [(2, 2, 0, 0), (3, 2, 1, 1), (4, 2, 1, 0), (3, 2, 0, 0), (3, 1, 1, 0)]
+TRANSPOSED = [(2, 2, 0, 0), (3, 2, 1, 1), (4, 2, 1, 0), (3, 2, 0, 0), (3, 1, 1, 0), (5, 3, 1, 1)]
 
 
 @pytest.mark.parametrize(("k", "stride", "pad", "extra"), TRANSPOSED)

@@ -13,7 +13,7 @@ from edgerelax.schedule.staging import stage
 from edgerelax.schedule.target import WASM
 from edgerelax.sym import as_expr, symbol
 from tests.schedule.oracle import check
-from tests.schedule.test_conv import buf, conv
+from tests.schedule.test_conv import buf, conv, conv_transpose
 
 M, H, W = symbol("m"), symbol("h"), symbol("w")
 
@@ -115,3 +115,21 @@ def test_windows_without_padding_or_stride_are_not_copied():
     strided = stage(found(conv(1, 4, H, W, 5, 1, 1, stride=2)), "copy")
     assert strided is not None
     assert strided.copy.dims[-1] == (as_expr(W) - 1) // 2 + 1
+
+
+@pytest.mark.parametrize(("k", "stride", "pad"), [(2, 2, 0), (4, 2, 1), (6, 3, 0)])
+def test_transposed_convolutions_test_nothing_in_their_loops(k, stride, pad):
+    """Taps that are never met are left out, the edges are zeros of the copy."""
+    found = contraction(conv_transpose(H, W, k, stride=stride, pad=pad).stages[0])
+    assert isinstance(found, Contraction)
+    staged = stage(found, "window")
+    assert (found if staged is None else staged.found).guards == ()
+    assert [a.extent.as_int() for a in found.stage.reduce if a.name.endswith("//")] == (
+        [k // stride] * 2 if k > stride else []
+    )
+
+
+def test_the_innermost_loop_has_most_steps():
+    func = weighted(conv(1, 16, 24, 24, 8, 3, 3, pad=1), "f")
+    (packed,) = schedule(func, WASM).versions[0].packed
+    assert [d.as_int() for d in packed.buffer.dims] == [2, 3, 3, 16, 4]

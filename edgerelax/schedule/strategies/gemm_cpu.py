@@ -124,6 +124,7 @@ def emit(product: Product, config: str, target: Target) -> Emitted:
     dot = config.endswith("dot")
     kernels: list[Kernel] = []
     temps: tuple[Buffer, ...] = ()
+    found = found if dot else _longest_innermost(found)
     staged = None if dot else stage(found, f"{unit.name}_window")
     if staged is not None:
         kernels.append(copy_kernel(staged, f"{unit.name}_copy", target, unit.weights))
@@ -140,6 +141,12 @@ def emit(product: Product, config: str, target: Target) -> Emitted:
     kernels.append(body.kernel(unit.name, None if laid is None else laid.panel, config))
     own = at_own_place(product.found.stage) if body.computes_once() else frozenset()
     return Emitted(tuple(kernels), temps, packed, own)
+
+
+def _longest_innermost(found: Contraction) -> Contraction:
+    """The steps in an order that gives the innermost loop the most of them."""
+    axes = sorted(found.stage.reduce, key=lambda a: typical(a.extent))
+    return replace(found, stage=replace(found.stage, reduce=tuple(axes)))
 
 
 def _pack(found: Contraction, height: int, weights: frozenset[str]) -> Laid | None:
