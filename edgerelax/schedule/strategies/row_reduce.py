@@ -15,9 +15,9 @@ from itertools import zip_longest
 
 from edgerelax.ir.kernel import LOCAL, WORKGROUP, KExpr, KLoad, KStore, i32, kop
 from edgerelax.ir.loop import Stage
-from edgerelax.ir.scalar import Buffer, Load, Scalar, walk
+from edgerelax.ir.scalar import Buffer, Load, Op, Scalar, walk
 from edgerelax.schedule.cascade import Member, Pass, one_pass
-from edgerelax.schedule.cost import Work, roofline, traffic, typical, work
+from edgerelax.schedule.cost import SLOW, Work, roofline, traffic, typical, work
 from edgerelax.schedule.in_place import Pair, is_at, stores_all
 from edgerelax.schedule.index import flat_index, is_one, stride_of
 from edgerelax.schedule.partials import GROUP, combine
@@ -51,8 +51,10 @@ _LONG = 16  # elements of an innermost row that vectors are good for
 _SHARE = 2  # of workgroup memory that a row may take, in parts: groups run side by side
 _ONCE = " once"
 _NEAR = 1 << 18  # bytes of a row that a CPU reads again without waiting
-_COMPARED = 4.0  # operations to see that a reference is as it was
+_COMPARED, _COMPARED_ON_CPU = 4.0, 28.0  # operations to see that a reference is as it was
 _WELFORD, _WELFORD_ON_CPU = 16.0, 64.0  # there each division waits for the one before
+_FROM_CACHE = 0.9  # of the time for what is fetched again, where it is near
+_SLOW_ON_CPU = 100.0  # operations of a function that is computed again as it is not kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,10 @@ def cost(found: RowMatch, config: str, target: Target) -> float:
         total = Work(rows, length, moved, one.flops * idle)
         spent = roofline(total, target, threads=threads, reuse=4.0 if in_vectors else 1.0)
         seconds += spent - target.launch_seconds
+    if way != config and target.kind != "gpu":
+        kept = _kept(found, way, target).program
+        again = rows * (_slow(found.program) - _slow(kept))
+        seconds += again * _SLOW_ON_CPU / target.flops_per_second
     return seconds + target.launch_seconds
 
 
@@ -119,9 +125,9 @@ def _works(found: RowMatch, config: str, target: Target) -> Iterator[tuple[tuple
         first = works[0]
         flops = sum(w.flops for w in works)
         flops += sum(_following(m, target) for m in part) * first.points * first.steps
-        moved = sum(w.bytes for w in works)
-        if _is_far(part, target):
-            moved = traffic(dict.fromkeys(b for m in part for b in m.stage.reads()))
+        moved = traffic(dict.fromkeys(b for m in part for b in m.stage.reads()))
+        if not _is_far(part, target):
+            moved += (sum(w.bytes for w in works) - moved) * _FROM_CACHE
         yield tuple(m.step for m in part), Work(first.points, first.steps, moved, flops)
 
 
@@ -129,7 +135,18 @@ def _following(member: Member, target: Target) -> float:
     """Operations per element that a member takes in one pass beyond those of its own pass."""
     if member.stage.combiner == "welford":
         return _WELFORD if target.kind == "gpu" else _WELFORD_ON_CPU
-    return _COMPARED * len(member.references)
+    each = _COMPARED if target.kind == "gpu" else _COMPARED_ON_CPU
+    return each * len(member.references)
+
+
+def _slow(program: RowProgram) -> float:
+    """How many slow functions a row takes."""
+    return sum(
+        typical(row_length(step))
+        for step in program.steps
+        for node in walk(step.stage.body)
+        if isinstance(node, Op) and node.fn in SLOW - {"div", "sqrt"}
+    )
 
 
 def _is_far(part: Pass, target: Target) -> bool:
