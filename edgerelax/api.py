@@ -76,7 +76,8 @@ def compile(
             and, if wanted, what it is a multiple of.
         fallback: include the CPU program that runs where there is no GPU.
         variants: make only these programs: `gpu`, `software` (for a GPU that a CPU plays), `cpu`,
-            `gpu-f16` and `cpu-relaxed` (where the device has f16, the engine relaxed SIMD).
+            `gpu-f16`, `gpu-subgroups`, `gpu-f16-subgroups` and `cpu-relaxed` (where the device has
+            f16, subgroups or both, the engine relaxed SIMD).
         without: passes to leave out, by name.
         dump: a folder that gets the module after every pass.
         verify: check the module's invariants after every pass.

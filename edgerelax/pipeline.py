@@ -19,7 +19,7 @@ from edgerelax.codegen.wgsl import print_wgsl
 from edgerelax.codegen.wgsl_halves import uses_halves
 from edgerelax.ir.diagnostics import EdgeRelaxError, InputError, PassError
 from edgerelax.ir.graph import CallTIR, Module
-from edgerelax.ir.kernel import Kernel
+from edgerelax.ir.kernel import SUBGROUPS, Kernel, for_features
 from edgerelax.ir.kernel_in_place import over_operands
 from edgerelax.ir.kernel_verify import verify_kernel
 from edgerelax.ir.library import Library
@@ -203,6 +203,7 @@ class _Variants:
         self._schedules: dict[tuple[int, Target], Schedule] = {}  # by identity of a fused loop
         self._made: dict[Target, _Made] = {}
         self._texts: dict[tuple[int, ...], str] = {}  # by identity of scheduled kernels
+        self._kernels: dict[tuple[int, bool], Kernel] = {}  # the same with and without subgroups
         self._wgsl: dict[tuple[int, bool], str] = {}  # by identity of a kernel, and its f16
 
     def compile(self, variant: Variant) -> Compiled:
@@ -212,7 +213,8 @@ class _Variants:
             self._made[target] = self._make(target)
         made = self._made[target]
         with runner.timed(f"{name}-codegen"):
-            texts = [(k, self._print(k, variant.halves)) for k in made.lowered.gpu_kernels]
+            kernels = [self._for_features(k, variant) for k in made.lowered.gpu_kernels]
+            texts = [(k, self._print(k, variant.halves)) for k in kernels]
         with runner.timed(f"{name}-wasm"):
             wasm = self._build_wasm(made.lowered.cpu_kernels, variant.relaxed)
         _note(runner.report, name, made)
@@ -300,10 +302,17 @@ class _Variants:
                     out[call.func, call.device] = self._schedules[key]
         return out
 
+    def _for_features(self, kernel: Kernel, variant: Variant) -> Kernel:
+        key = id(kernel), variant.subgroups
+        if key not in self._kernels:
+            features = frozenset((SUBGROUPS,) if variant.subgroups else ())
+            self._kernels[key] = for_features(kernel, features)
+        return self._kernels[key]
+
     def _print(self, kernel: Kernel, halves: bool) -> str:
         key = id(kernel), halves and uses_halves(kernel)
         if key not in self._wgsl:
-            self._wgsl[key] = print_wgsl(kernel, halves=halves)
+            self._wgsl[key] = print_wgsl(kernel, enable_line=True, halves=halves)
         return self._wgsl[key]
 
     def _build_wasm(self, kernels: Sequence[Kernel], relaxed: bool) -> bytes | None:

@@ -17,7 +17,7 @@ from edgerelax.codegen.wasm import build_wasm
 from edgerelax.codegen.wgsl import print_wgsl
 from edgerelax.hosts.instance import compile_kernels
 from edgerelax.hosts.vm import Vm
-from edgerelax.ir.kernel import Kernel
+from edgerelax.ir.kernel import SUBGROUPS, Kernel, for_features
 from edgerelax.ir.kernel_interp import run_kernel
 
 Arrays = dict[str, np.ndarray]
@@ -77,11 +77,15 @@ def run_wgpu(
     scalars: Mapping[str, int],
     grid: int,
     halves: bool = False,
+    subgroups: bool = False,
 ) -> Arrays:
-    """Skips the test where there is no adapter, or none with f16 if `halves` asks for it."""
+    """Skips the test where there is no adapter, or none with the features that are asked for."""
     device = wgpu_device()
-    if device is None or (halves and "shader-f16" not in device.features):
+    wanted = {"shader-f16"} if halves else set()
+    wanted |= {"subgroup"} if subgroups else set()
+    if device is None or not wanted <= set(device.features):
         pytest.skip("no WebGPU adapter with what the kernel needs")
+    kernel = for_features(kernel, frozenset((SUBGROUPS,) if subgroups else ()))
     import wgpu
 
     usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC

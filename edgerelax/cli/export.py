@@ -12,6 +12,7 @@ from rich.markup import escape
 from edgerelax.api import Executable, compile
 from edgerelax.cli.arguments import parse_dims
 from edgerelax.ir.diagnostics import InputError
+from edgerelax.schedule.target import VARIANTS
 
 
 def export(
@@ -24,7 +25,7 @@ def export(
     ] = None,
     fallback: Annotated[bool, typer.Option(help="Include the CPU program.")] = True,
     variant: Annotated[
-        str, typer.Option(help="Only these programs: of gpu-f16, gpu, cpu-relaxed, cpu, software.")
+        str, typer.Option(help=f"Only these programs: of {', '.join(VARIANTS)}.")
     ] = "",
     without: Annotated[list[str] | None, typer.Option(help="Leave out a pass, by name.")] = None,
     fp16: Annotated[

@@ -115,6 +115,8 @@ class _Printer:
         used = {e.name for e in walk_exprs(self.kernel.body) if isinstance(e, KScalar | KVar)}
         if "local" in used:
             self.line("let local = i32(lid);")
+        if "lane" in used:
+            self.line("let lane = i32(place);")
         for k, (name, _) in enumerate(self.kernel.scalars, start=1):
             if name in used:
                 self.line(f"let {self.identifier('s', name)} = params[{k // 4}].{'xyzw'[k % 4]};")
@@ -125,6 +127,8 @@ class _Printer:
         ]
         if "local" in used:
             builtins.append("@builtin(local_invocation_index) lid: u32")
+        if "lane" in used:
+            builtins.append("@builtin(subgroup_invocation_id) place: u32")
         return "\n".join(
             (
                 f"@compute @workgroup_size({self.kernel.workgroup})",
@@ -240,7 +244,7 @@ class _Printer:
             case KConst(dtype, lanes, value):
                 return literal(value, dtype, lanes)
             case KVar(_, _, name):
-                builtin = name in ("workgroup", "local")
+                builtin = name in ("workgroup", "local", "lane")
                 return Text(name if builtin else self.identifier("v", name))
             case KScalar(_, _, name):
                 return Text(self.identifier("s", name))

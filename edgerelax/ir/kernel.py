@@ -194,6 +194,18 @@ class Barrier:
     """Workgroup barrier, with shared and storage memory made visible."""
 
 
+@dataclass(frozen=True, slots=True)
+class Featured:
+    """Two ways to one end: `then` for devices with a feature, `other` for those without.
+
+    A kernel is printed or run once `for_features` has chosen.
+    """
+
+    feature: str
+    then: tuple["KStmt", ...]
+    other: tuple["KStmt", ...]
+
+
 # Functions of the kernel level alone. The two for indices leave out what div and mod must guard.
 _KERNEL_ONLY = (
     Function("fma", 3, lambda a, b, c: a * b + c),  # fused or not, as the device likes
@@ -202,10 +214,12 @@ _KERNEL_ONLY = (
 )
 KERNEL_FUNCTIONS = FUNCTIONS | {f.name: f for f in _KERNEL_ONLY}
 
-KStmt = Let | VarDecl | Assign | Array | KStore | For | If | Barrier
+KStmt = Let | VarDecl | Assign | Array | KStore | For | If | Barrier | Featured
 
 WORKGROUP = KVar(I32, 1, "workgroup")
 LOCAL = KVar(I32, 1, "local")
+LANE = KVar(I32, 1, "lane")  # the place in the subgroup, only in kernels with that feature
+SUBGROUPS = "subgroups"
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +327,9 @@ def walk_stmts(body: tuple[KStmt, ...]) -> Iterator[KStmt]:
             case If():
                 yield from walk_stmts(stmt.then)
                 yield from walk_stmts(stmt.other)
+            case Featured():
+                yield from walk_stmts(stmt.then)
+                yield from walk_stmts(stmt.other)
 
 
 def walk_expr(expr: KExpr) -> Iterator[KExpr]:
@@ -329,3 +346,29 @@ def walk_exprs(body: tuple[KStmt, ...]) -> Iterator[KExpr]:
     for stmt in walk_stmts(body):
         for expr in stmt_exprs(stmt):
             yield from walk_expr(expr)
+
+
+def for_features(kernel: Kernel, features: frozenset[str]) -> Kernel:
+    """The kernel as a device with these features runs it; itself if that makes no difference."""
+    used = {s.feature for s in walk_stmts(kernel.body) if isinstance(s, Featured)}
+    if not used:
+        return kernel
+    body = tuple(_chosen(kernel.body, features))
+    named = {s.buffer for s in walk_stmts(body) if isinstance(s, KStore)}
+    named |= {e.buffer for e in walk_exprs(body) if isinstance(e, KLoad)}
+    kept = tuple(s for s in body if not isinstance(s, Array) or s.name in named)
+    return replace(kernel, body=kept, features=kernel.features | (used & features))
+
+
+def _chosen(body: tuple[KStmt, ...], features: frozenset[str]) -> Iterator[KStmt]:
+    for stmt in body:
+        match stmt:
+            case Featured():
+                yield from _chosen(stmt.then if stmt.feature in features else stmt.other, features)
+            case For():
+                yield replace(stmt, body=tuple(_chosen(stmt.body, features)))
+            case If():
+                then, other = (tuple(_chosen(b, features)) for b in (stmt.then, stmt.other))
+                yield replace(stmt, then=then, other=other)
+            case _:
+                yield stmt

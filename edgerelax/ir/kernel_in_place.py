@@ -10,9 +10,11 @@ from dataclasses import dataclass, field, replace
 
 from edgerelax.ir.diagnostics import VerifyError
 from edgerelax.ir.kernel import (
+    SUBGROUPS,
     Array,
     Assign,
     Barrier,
+    Featured,
     For,
     If,
     KConst,
@@ -26,6 +28,7 @@ from edgerelax.ir.kernel import (
     KVec,
     Let,
     VarDecl,
+    for_features,
     operands,
     stmt_exprs,
     walk_expr,
@@ -76,6 +79,8 @@ def _renamed(body: tuple[KStmt, ...], names: Mapping[str, str]) -> tuple[KStmt, 
                 return replace(s, start=expr(s.start), stop=expr(s.stop), body=inner)
             case If(cond, then, other):
                 return If(expr(cond), _renamed(then, names), _renamed(other, names))
+            case Featured(feature, then, other):
+                return Featured(feature, _renamed(then, names), _renamed(other, names))
         return s
 
     return tuple(map(stmt, body))
@@ -87,6 +92,7 @@ def accesses_only(kernel: Kernel, operand: str, output: str) -> Kernel:
     Where data decides on a branch, both arms are taken. Raises VerifyError where data decides on a
     place or on the length of a loop.
     """
+    kernel = for_features(kernel, frozenset((SUBGROUPS,)))  # there with fewer barriers
     found = _Slice(kernel, operand, output)
     wanted = (operand, output)
     buffers = tuple(p for p in kernel.buffers if p.buffer.name in wanted)

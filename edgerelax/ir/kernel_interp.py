@@ -16,6 +16,7 @@ import numpy.typing as npt
 from edgerelax.ir.dtypes import F8E8M0, DType, to_powers
 from edgerelax.ir.kernel import (
     KERNEL_FUNCTIONS,
+    SUBGROUPS,
     Array,
     Assign,
     Barrier,
@@ -37,6 +38,7 @@ from edgerelax.ir.kernel import (
     KVec,
     Let,
     VarDecl,
+    for_features,
     walk_stmts,
 )
 from edgerelax.ir.kernel_memory import Accessors, KernelFault, Memory
@@ -52,12 +54,15 @@ def run_kernel(
     scalars: Mapping[str, int],
     grid: int,
     over: Mapping[str, str] = MappingProxyType({}),
+    subgroup: int = 0,
 ) -> None:
     """Run a kernel on arrays, which it changes. Raises KernelFault; they are then of no use.
 
     `over` names operands and, for each, the output of as many elements that shall take its place:
-    each has an array of its own, but a fault is what would go wrong if they were one.
+    each has an array of its own, but a fault is what would go wrong if they were one. `subgroup`
+    is how many invocations a subgroup has, 0 for a device that has none.
     """
+    kernel = for_features(kernel, frozenset((SUBGROUPS,) if subgroup else ()))
     storage: dict[str, Memory] = {}
     stored = {s.buffer for s in walk_stmts(kernel.body) if isinstance(s, KStore)}
     for parameter in kernel.buffers:
@@ -75,7 +80,7 @@ def run_kernel(
     with np.errstate(all="ignore"):
         for first in range(0, grid, per_batch):
             groups = np.arange(first, min(first + per_batch, grid), dtype=np.int64)
-            _Run(kernel, storage, scalars, groups, workgroup).block(kernel.body)
+            _Run(kernel, storage, scalars, groups, workgroup, subgroup or 4).block(kernel.body)
     for name in stored & storage.keys():
         target = arrays[name]
         target[...] = storage[name].data[: target.size].reshape(target.shape)
@@ -136,8 +141,10 @@ class _Run:
         scalars: Mapping[str, int],
         groups: npt.NDArray[np.int64],
         workgroup: int,
+        subgroup: int,
     ) -> None:
         self.kernel, self.scalars, self.width = kernel, scalars, workgroup
+        self.subgroup = min(subgroup, workgroup)
         self.memory = dict(storage)
         self.arrays: dict[str, Array] = {}
         self.count = len(groups) * workgroup
@@ -149,6 +156,7 @@ class _Run:
         self.env: dict[str, Values] = {"workgroup": self.group.astype(np.int32)}
         if kernel.device == "gpu":
             self.env["local"] = self.local.astype(np.int32)
+            self.env["lane"] = (self.local % self.subgroup).astype(np.int32)
 
     @property
     def whole(self) -> bool:
@@ -365,17 +373,13 @@ class _Run:
         return np.stack(np.broadcast_arrays(*parts), axis=-1)
 
     def _subgroup(self, expr: KSubgroup) -> Values:
-        """Subgroups of 4 invocations: what no kernel may rely on, as good as any size."""
-        size = min(4, self.width)
-        if "subgroups" not in self.kernel.features:
+        if SUBGROUPS not in self.kernel.features:
             raise KernelFault(f"{self.kernel.name}: subgroup operation without the feature")
         value = np.broadcast_to(self.eval(expr.arg), self.active.shape)
-        leader = self.active // size
-        slots, inverse = np.unique(leader, return_inverse=True)
+        leader = self.active // self.subgroup
+        _, starts, inverse = np.unique(leader, return_index=True, return_inverse=True)
         ufunc = {"add": np.add, "max": np.maximum, "min": np.minimum}[expr.fn]
-        reduced = np.full(len(slots), ufunc.identity or 0, value.dtype)
-        for k in range(len(slots)):
-            reduced[k] = ufunc.reduce(value[inverse == k])
+        reduced = ufunc.reduceat(value, starts).astype(value.dtype)
         return reduced[inverse]
 
 

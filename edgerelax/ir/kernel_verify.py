@@ -11,6 +11,7 @@ from edgerelax.ir.diagnostics import VerifyError
 from edgerelax.ir.dtypes import BOOL, I32, DType
 from edgerelax.ir.kernel import (
     KERNEL_FUNCTIONS,
+    SUBGROUPS,
     Array,
     Assign,
     Barrier,
@@ -31,6 +32,7 @@ from edgerelax.ir.kernel import (
     KVec,
     Let,
     VarDecl,
+    for_features,
     operands,
     stmt_exprs,
     walk_expr,
@@ -39,9 +41,19 @@ from edgerelax.ir.scalar import PREDICATES
 
 
 def verify_kernel(kernel: Kernel) -> None:
-    """Raise VerifyError if no device could be trusted with the kernel."""
+    """Raise VerifyError if no device could be trusted with the kernel, whatever its features."""
+    plain = for_features(kernel, frozenset())
+    _verify(plain)
+    if plain is not kernel:
+        _verify(for_features(kernel, frozenset((SUBGROUPS,))))
+
+
+def _verify(kernel: Kernel) -> None:
     checker = _Checker(kernel)
-    checker.block(kernel.body, _Scope(kernel.device == "gpu"))
+    scope = _Scope(kernel.device == "gpu")
+    if SUBGROUPS in kernel.features:
+        scope.names["lane"] = _Name(I32, 1)
+    checker.block(kernel.body, scope)
     if kernel.device == "gpu":
         _Uniformity(kernel).check()
 
@@ -176,7 +188,7 @@ class _Checker:
             case KLane(vector=vector, lane=lane):
                 if vector.dtype != expr.dtype or not 0 <= lane < vector.lanes:
                     return f"lane {lane} of {vector.lanes} {vector.dtype}"
-            case KSubgroup() if "subgroups" not in self.kernel.features:
+            case KSubgroup() if SUBGROUPS not in self.kernel.features:
                 return "a subgroup operation without the feature"
         return ""
 
@@ -198,7 +210,7 @@ class _Uniformity:
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.varying: set[str] = {"local"}
+        self.varying: set[str] = {"local", "lane"}
         self.uniform_memory = {p.buffer.name for p in kernel.buffers if p.access == "read"}
 
     def check(self) -> None:

@@ -7,15 +7,30 @@ from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
 
 from edgerelax.ir.dtypes import DType
-from edgerelax.ir.kernel import LOCAL, KExpr, KLoad, KStore, KVar, i32, kop
+from edgerelax.ir.kernel import (
+    LANE,
+    LOCAL,
+    SUBGROUPS,
+    KConst,
+    KExpr,
+    KLoad,
+    KSelect,
+    KStore,
+    KSubgroup,
+    KVar,
+    i32,
+    kop,
+)
+from edgerelax.ir.loop import Combiner
 from edgerelax.ir.scalar import Buffer
-from edgerelax.schedule.reduce import Reduction, convert
+from edgerelax.schedule.reduce import Reduction, convert, function_of, identity
 from edgerelax.schedule.widen import wide_dtype
 from edgerelax.schedule.writer import Writer
 from edgerelax.sym import Expr, as_expr
 
 GROUP = 64  # invocations that share a reduction
 _ROUND = 8  # parts that one of them merges in each of the two rounds
+_COMBINERS: dict[str, Combiner] = {"add": "sum", "max": "max", "min": "min"}  # of subgroups
 
 
 class State(Protocol):
@@ -62,7 +77,24 @@ class SharedStates:
 
 
 def combine(w: Writer, part: S) -> S:
-    """The whole of a group's 64 parts, for every invocation: eight merge eight, all merge those."""
+    """The whole of a group's 64 parts, for every invocation: by subgroups where a device has them.
+
+    Else eight merge eight, and all merge those.
+    """
+    fn = _subgroup_function(part)
+    if fn is None:
+        return _combine_tree(w, part)
+    (register,) = part.registers
+
+    def tree() -> None:
+        (whole,) = _combine_tree(w, part).registers
+        w.assign(register, whole)
+
+    w.featured(SUBGROUPS, lambda: _combine_subgroups(w, register, fn), tree)
+    return part
+
+
+def _combine_tree(w: Writer, part: S) -> S:
     first, second = SharedStates(w, part, GROUP), SharedStates(w, part, _ROUND)
     first.put(LOCAL, part)
     w.barrier()
@@ -70,6 +102,49 @@ def combine(w: Writer, part: S) -> S:
         second.put(LOCAL, _merged(w, part, first, w.let("b", kop("mul", LOCAL, i32(_ROUND)))))
     w.barrier()
     return _merged(w, part, second, i32(0))
+
+
+def _subgroup_function(part: State) -> str | None:
+    """How subgroups reduce it, if its state is one number that they can add up or compare."""
+    if not isinstance(part, Reduction) or len(part.registers) != 1:
+        return None
+    dtype = part.registers[0].dtype
+    fn = function_of(part.combiner)
+    return fn if fn in _COMBINERS and dtype.bits == 32 else None
+
+
+def _combine_subgroups(w: Writer, register: KVar, fn: str) -> None:
+    """Each subgroup reduces, its first invocation stores that, then each reduces what is stored.
+
+    Neither the size of subgroups nor which invocations are one matters.
+    """
+    nothing = identity(_COMBINERS[fn], register.dtype)
+    states = w.array("part", register.dtype, GROUP, shared=True)
+    own = _over_subgroup(w, register, fn)
+    is_first = kop("eq", LOCAL, w.let("first", KSubgroup(LOCAL.dtype, 1, "min", LOCAL)))
+    w.emit(KStore(states, LOCAL, KSelect(own.dtype, 1, is_first, own, nothing)))
+    w.barrier()
+    size = w.let("size", KSubgroup(LOCAL.dtype, 1, "add", i32(1)))
+    rounds = kop("index_div", kop("add", size, i32(GROUP - 1)), size)
+    w.assign(register, nothing)
+    with w.loop("j", i32(0), w.let("rounds", rounds)) as j:
+        at = w.let("at", kop("add", LANE, kop("mul", j, size)))
+        with w.when(kop("lt", at, i32(GROUP))):
+            w.assign(register, kop(fn, register, KLoad(register.dtype, 1, states, at)))
+    w.assign(register, _over_subgroup(w, register, fn))
+
+
+def _over_subgroup(w: Writer, value: KExpr, fn: str) -> KExpr:
+    """A value reduced over the subgroup. Devices may lose NaN in max and min: it goes apart."""
+    dtype = value.dtype
+    if fn == "add" or not dtype.is_float:
+        return w.let("sub", KSubgroup(dtype, 1, fn, value))
+    nan = w.let("nan", kop("isnan", value))
+    zero = KConst(dtype, 1, 0.0)
+    some = w.let("nan", KSubgroup(dtype, 1, "add", KSelect(dtype, 1, nan, value, zero)))
+    rest = KSelect(dtype, 1, nan, identity(_COMBINERS[fn], dtype), value)
+    most = w.let("sub", KSubgroup(dtype, 1, fn, rest))
+    return w.let("sub", KSelect(dtype, 1, kop("isnan", some), some, most))
 
 
 def _merged(w: Writer, like: S, states: SharedStates, base: KExpr) -> S:

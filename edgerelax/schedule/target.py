@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from edgerelax.ir.kernel import SUBGROUPS
+
 AdapterClass = Literal["gpu", "software"]
 TargetClass = Literal["gpu", "software", "wasm"]
 
@@ -70,6 +72,11 @@ class Variant:
         """Whether GPU kernels may use the device's own f16."""
         return SHADER_F16 in self.features
 
+    @property
+    def subgroups(self) -> bool:
+        """Whether GPU kernels may reduce over subgroups."""
+        return SUBGROUPS in self.features
+
 
 RELAXED_SIMD = "relaxed-simd"
 SHADER_F16 = "shader-f16"
@@ -77,7 +84,9 @@ SHADER_F16 = "shader-f16"
 VARIANTS: dict[str, Variant] = {
     v.name: v
     for v in (
+        Variant("gpu-f16-subgroups", WEBGPU, (SHADER_F16, SUBGROUPS)),
         Variant("gpu-f16", WEBGPU, (SHADER_F16,)),
+        Variant("gpu-subgroups", WEBGPU, (SUBGROUPS,)),
         Variant("gpu", WEBGPU),
         Variant("cpu-relaxed", WASM, (RELAXED_SIMD,)),
         Variant("cpu", WASM),

@@ -15,6 +15,7 @@ from edgerelax.ir.kernel import (
     Array,
     Assign,
     Barrier,
+    Featured,
     For,
     If,
     KConst,
@@ -191,6 +192,14 @@ class Writer:
             if other is not None:
                 other()
         self.emit(If(cond, tuple(first.stmts), tuple(second.stmts)))
+
+    def featured(self, feature: str, then: Callable[[], None], other: Callable[[], None]) -> None:
+        """Two ways to one end, for devices with a feature and for those without."""
+        with self._block("branch") as first:
+            then()
+        with self._block("branch") as second:
+            other()
+        self.emit(Featured(feature, tuple(first.stmts), tuple(second.stmts)))
 
     @contextmanager
     def _block(self, kind: Literal["loop", "branch"]) -> Iterator[Block]:

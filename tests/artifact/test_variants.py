@@ -48,9 +48,11 @@ def pointwise() -> Module:
 def test_order_of_preference() -> None:
     """A CPU computes faster than it plays GPU."""
     names = [p.name for p in compiled().artifact.manifest.programs]
-    assert names == ["gpu", "cpu-relaxed", "cpu", "software"]
+    assert names == ["gpu-subgroups", "gpu", "cpu-relaxed", "cpu", "software"]
     half = [p.name for p in halved().artifact.manifest.programs]
-    assert half == list(VARIANTS) == ["gpu-f16", *names]
+    assert half == ["gpu-f16", *names[1:]]
+    every = [p.name for p in summed().artifact.manifest.programs]
+    assert every == list(VARIANTS)
 
 
 def test_each_runs_and_is_right() -> None:
@@ -93,6 +95,44 @@ def test_own_f16_where_the_device_has_it() -> None:
     assert short.program == packed.program and short.memory == packed.memory
     assert any("enable f16;" in artifact.kernel_text(k) for k in short.gpu_kernels)
     assert not any("f16>" in artifact.kernel_text(k) for k in packed.gpu_kernels)
+
+
+@cache
+def summed() -> api.Executable:
+    """A product in f16, and sums of long rows."""
+    f = Function("main")
+    a, b = f.input("a", (512, 512), F32), f.input("b", (512, 64), F32)
+    f.output("y", f.call(OPS["matmul"], a, b))
+    f.output("s", f.call(OPS["reduce_sum"], a, axes=(1,), keepdims=False))
+    return api.compile(f.module(), fp16=True)
+
+
+def test_sums_by_subgroups_where_the_device_has_them() -> None:
+    """Only the texts of kernels with such sums differ; each is stored once for all that use it."""
+    artifact = summed().artifact
+    programs = {p.name: p for p in artifact.manifest.programs}
+    for name, other in (("gpu-f16-subgroups", "gpu-f16"), ("gpu-subgroups", "gpu")):
+        own, plain = programs[name], programs[other]
+        assert set(own.needs.features) == {*plain.needs.features, "subgroups"}
+        assert own.program == plain.program and own.memory == plain.memory
+        texts, others = ({artifact.kernel_text(k) for k in p.gpu_kernels} for p in (own, plain))
+        (changed,) = texts - others
+        assert "enable subgroups;" in changed and "subgroupAdd(" in changed
+        assert not any("subgroup" in text for text in others)
+
+
+def test_variants_with_subgroups_agree() -> None:
+    if not {"subgroup", "shader-f16"} <= set(find_adapter().features):
+        pytest.skip("the adapter has no subgroups or no f16")
+    rng = np.random.default_rng(0)
+    given = {
+        "a": rng.standard_normal((512, 512)).astype(np.float32),
+        "b": rng.standard_normal((512, 64)).astype(np.float32),
+    }
+    for variant in ("gpu-f16-subgroups", "gpu-subgroups"):
+        with summed().session(variant=variant) as session:
+            got = session.run(given)["s"]
+        np.testing.assert_allclose(got, given["a"].sum(1), rtol=1e-2, atol=0.2)
 
 
 def test_variants_of_f16_agree() -> None:
@@ -199,7 +239,7 @@ def test_variants_can_be_left_out() -> None:
         return [p.name for p in artifact.manifest.programs]
 
     assert names(variants=("software", "gpu")) == ["gpu", "software"]
-    assert names(fallback=False) == ["gpu", "software"]
+    assert names(fallback=False) == ["gpu-subgroups", "gpu", "software"]
     assert names(target="cpu") == ["cpu-relaxed", "cpu"]
     assert names(variants=("cpu",)) == ["cpu"]
     for options in ({"target": "cpu"}, {"fallback": False}):
@@ -294,7 +334,7 @@ def test_nothing_fits() -> None:
 
 def test_names_and_devices() -> None:
     manifest = compiled().artifact.manifest
-    assert [p.name for p in candidates(manifest, "gpu")] == ["gpu", "software"]
+    assert [p.name for p in candidates(manifest, "gpu")] == ["gpu-subgroups", "gpu", "software"]
     assert [p.name for p in candidates(manifest, None, "cpu")] == ["cpu"]
     with pytest.raises(InputError, match="no variant 'tpu'") as caught:
         compiled().session(variant="tpu")
@@ -350,7 +390,7 @@ def test_f16_is_taken_from_a_gpu_that_has_it(has: bool, monkeypatch: pytest.Monk
 def test_sessions_take_the_variant_of_the_adapter(
     kind: str, wanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretend(monkeypatch, kind)
+    pretend(monkeypatch, kind, "subgroup")
     with compiled().session("wgpu") as session:
         assert session.variant == wanted
         np.testing.assert_allclose(session.run(INPUTS)["y"], expected(), rtol=1e-5, atol=1e-6)

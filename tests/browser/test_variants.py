@@ -16,7 +16,13 @@ from tests.browser.runtime_page import check, runtime_page
 from tests.browser.small_models import SMALL
 
 X = {"x": np.linspace(-1, 1, 48, dtype=np.float32).reshape(3, 16)}
-DEVICES = {"gpu": "webgpu", "software": "webgpu", "cpu-relaxed": "wasm", "cpu": "wasm"}
+DEVICES = {
+    "gpu-subgroups": "webgpu",
+    "gpu": "webgpu",
+    "software": "webgpu",
+    "cpu-relaxed": "wasm",
+    "cpu": "wasm",
+}
 HARDWARE = """
 Object.defineProperty(GPUAdapter.prototype, 'info', { get: () => ({ vendor: 'nvidia' }) });
 """
@@ -48,7 +54,8 @@ def test_the_class_of_the_adapter_decides(
     assert variant_of(page, url, backend="webgpu") == "software"
     assert variant_of(page, url) == "cpu-relaxed"
     with runtime_page(browser, HARDWARE) as other:
-        assert variant_of(other, url) == variant_of(other, url, backend="webgpu") == "gpu"
+        assert variant_of(other, url) == variant_of(other, url, backend="webgpu")
+        assert variant_of(other, url) == "gpu-subgroups"
         assert variant_of(other, url, backend="wasm") == "cpu-relaxed"
 
 
@@ -89,7 +96,8 @@ def test_wrong_names(page: Browser, published: Publish) -> None:
     for options, message in (
         (
             {"variant": "tpu"},
-            "no variant 'tpu', only gpu (gpu), cpu-relaxed (cpu), cpu (cpu), software (gpu)",
+            "no variant 'tpu', only gpu-subgroups (gpu), gpu (gpu), cpu-relaxed (cpu), "
+            "cpu (cpu), software (gpu)",
         ),
         ({"variant": "cpu", "backend": "webgpu"}, "no variant 'cpu' that is a program for the gpu"),
     ):
@@ -103,7 +111,7 @@ def test_f16_is_packed_where_the_adapter_has_none(
     url = published("half")
     assert "shader-f16" not in page.script("return (await edgerelax.capabilities()).features")
     with runtime_page(browser, HARDWARE) as other:
-        for backend, variant in (("webgpu", "gpu"), ("wasm", "cpu-relaxed")):
+        for backend, variant in (("webgpu", "gpu-subgroups"), ("wasm", "cpu-relaxed")):
             other.open("half", url, backend=backend)
             outputs = other.run("half", X)[0]
             for name, wanted in SMALL["half"].expected(X).items():
@@ -129,11 +137,16 @@ def needing(folder: Path, needs: dict[str, dict[str, Any]]) -> None:
         ({"cpu-relaxed": {"features": ["relaxed-simd"]}}, {}, "cpu-relaxed"),
         ({"cpu-relaxed": {"features": ["time-travel"]}}, {}, "cpu"),
         ({"cpu-relaxed": TRAVEL, "cpu": TRAVEL}, {}, "software"),
-        ({"software": TRAVEL}, {"backend": "webgpu"}, "gpu"),
-        ({"software": {"limits": {"maxBufferSize": 2**50}}}, {"backend": "webgpu"}, "gpu"),
+        ({"software": TRAVEL}, {"backend": "webgpu"}, "gpu-subgroups"),
+        ({"software": TRAVEL, "gpu-subgroups": TRAVEL}, {"backend": "webgpu"}, "gpu"),
+        (
+            {"software": {"limits": {"maxBufferSize": 2**50}}},
+            {"backend": "webgpu"},
+            "gpu-subgroups",
+        ),
         ({"software": {"features": ["relaxed-simd"]}}, {"backend": "webgpu"}, "software"),
     ],
-    ids=["relaxed", "plain", "unknown", "missing", "small", "both"],
+    ids=["relaxed", "plain", "unknown", "missing", "both missing", "small", "both"],
 )
 def test_needs(
     page: Browser,

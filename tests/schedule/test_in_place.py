@@ -8,7 +8,7 @@ import pytest
 
 from edgerelax.ir.diagnostics import VerifyError
 from edgerelax.ir.dtypes import F16, F32, I32
-from edgerelax.ir.kernel import Barrier, walk_stmts
+from edgerelax.ir.kernel import Barrier, for_features, walk_stmts
 from edgerelax.ir.kernel_in_place import accesses_only, loads_from, over_operands
 from edgerelax.ir.kernel_interp import run_kernel
 from edgerelax.ir.kernel_memory import KernelFault
@@ -145,7 +145,7 @@ def test_one_binding_for_both():
 def test_what_decides_on_places_is_kept_and_little_else():
     found = 0
     for version in every_choice(residual(N, 64), WEBGPU):
-        kernel = version.kernels[-1]
+        kernel = for_features(version.kernels[-1], frozenset())
         small = accesses_only(kernel, "r", "y")
         assert {p.buffer.name for p in small.buffers} == {"r", "y"}
         whole, part = (list(walk_stmts(k.body)) for k in (kernel, small))
