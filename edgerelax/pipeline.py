@@ -51,7 +51,7 @@ from edgerelax.passes.place import Device, place
 from edgerelax.passes.plan_memory import plan_memory
 from edgerelax.passes.round_weights import round_weights
 from edgerelax.passes.sink_factors import sink_factors
-from edgerelax.schedule.select import schedule
+from edgerelax.schedule.select import schedule, schedule_plainly
 from edgerelax.schedule.target import VARIANTS, WASM, Target, Variant
 from edgerelax.sym import Symbol
 from edgerelax.version import VERSION
@@ -100,6 +100,7 @@ OPTIONAL = frozenset(
         "layout",
         "fuse",
         "in_place",
+        "strategies",
         "reuse",
         "capture",
     )
@@ -289,6 +290,7 @@ class _Variants:
 
     def _schedule_all(self, module: Module, target: Target) -> dict[tuple[str, str], Schedule]:
         """A schedule for each loop function on each device that calls it."""
+        make = schedule if self.runner.wants("strategies") else schedule_plainly
         by_device: dict[str, Target] = {"cpu": WASM, target.device: target}
         out: dict[tuple[str, str], Schedule] = {}
         for func in module.funcs.values():
@@ -298,7 +300,7 @@ class _Variants:
                     loop, on = module.loops[call.func], by_device[call.device]
                     key = id(loop), on
                     if key not in self._schedules:
-                        self._schedules[key] = schedule(loop, on)
+                        self._schedules[key] = make(loop, on)
                     out[call.func, call.device] = self._schedules[key]
         return out
 

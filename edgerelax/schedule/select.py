@@ -48,6 +48,8 @@ STRATEGIES: tuple[Strategy[Any], ...] = (
     SPLIT_REDUCE,
     FALLBACK,
 )
+PLAIN: tuple[Strategy[Any], ...] = (TEMPLATE, FALLBACK)
+"""What is always legal: what the others are measured against."""
 _PAYS = 0.8  # of the cost without, for a version of its own
 
 
@@ -67,12 +69,32 @@ def schedule(func: LoopFunc, target: Target) -> Schedule:
     return Schedule((*versions, made.version), made.strategies, made.reasons)
 
 
+def schedule_plainly(func: LoopFunc, target: Target) -> Schedule:
+    """Kernels without strategies: one for each stage by itself, in the way that is always legal."""
+    func = without_empty(func)
+    prepared = widen_subword_outputs(func) if target.is_gpu else func
+    units = [_unit(prepared, k, k + 1) for k in range(len(prepared.stages))]
+    made = _assembled(prepared, [choose(unit, target, PLAIN) for unit in units])
+    return Schedule((made.version,), made.strategies, made.reasons)
+
+
 def _of_few_queries(func: LoopFunc, usual: tuple[str, ...], target: Target) -> Iterator[Version]:
     """Versions of attention for one query and for a few, where these are done another way."""
     for guards, special in few_queries(func):
         own = _schedule(special, target)
         if own.choices != usual:
             yield replace(own.version, guards=guards)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The cheapest candidate for a unit: its name, kernels and cost, and why it was taken."""
+
+    unit: str
+    name: str
+    emitted: Emitted
+    cost: float
+    reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,30 +109,29 @@ class _Made:
 
 
 def _schedule(func: LoopFunc, target: Target) -> _Made:
-    prepared, made = prepare(func, target)
-    choices: list[str] = []
+    prepared, packed = prepare(func, target)
+    return _assembled(func, [choose(u, target) for u in partition(prepared, target)], packed)
+
+
+def _assembled(func: LoopFunc, chosen: Sequence[Choice], packed: Sequence[Packed] = ()) -> _Made:
+    """One version of the kernels of all units, in order."""
     strategies: list[str] = []
-    reasons: list[str] = []
     kernels: list[Kernel] = []
-    packed: list[Packed] = [*made]
     claims: set[Pair] = set()
-    cost = 0.0
-    for unit in partition(prepared, target):
-        choice = choose(unit, target)
+    for choice in chosen:
         at_work = [k for k in choice.emitted.kernels if k.grid.as_int() != 0]
         kernels.extend(at_work)
-        packed.extend(choice.emitted.packed)
+        packed = (*packed, *choice.emitted.packed)
         claims |= choice.emitted.in_place
-        choices.append(choice.name)
         strategies.extend(choice.name for _ in at_work)
-        reasons.extend(f"{unit.name}: {reason}" for reason in choice.reasons)
-        cost += choice.cost
     outer = {b.name for b in (*func.inputs, *func.outputs, *(p.buffer for p in packed))}
     bound = {p.buffer.name: p.buffer for k in kernels for p in k.buffers}
     temps = tuple(b for n, b in bound.items() if n not in outer)
     shares = sharing(func, kernels, claims)
     version = Version(tuple(kernels), temps, packed=tuple(packed), in_place=shares)
-    return _Made(version, tuple(choices), tuple(strategies), tuple(reasons), cost)
+    reasons = tuple(f"{c.unit}: {reason}" for c in chosen for reason in c.reasons)
+    choices = tuple(c.name for c in chosen)
+    return _Made(version, choices, tuple(strategies), reasons, sum(c.cost for c in chosen))
 
 
 def _cost(func: LoopFunc, choices: Sequence[str], target: Target) -> float:
@@ -138,9 +159,14 @@ def partition(func: LoopFunc, target: Target) -> Iterator[Unit]:
     start = 0
     while start < len(func.stages):
         stop = _end_of_chain(func, start, target)
-        name = func.name if stop - start == len(func.stages) else f"{func.name}_{start}"
-        yield Unit(name, func.stages[start:stop], _kept(func, start, stop), func.weights)
+        yield _unit(func, start, stop)
         start = stop
+
+
+def _unit(func: LoopFunc, start: int, stop: int) -> Unit:
+    """A run of stages."""
+    name = func.name if stop - start == len(func.stages) else f"{func.name}_{start}"
+    return Unit(name, func.stages[start:stop], _kept(func, start, stop), func.weights)
 
 
 def _kept(func: LoopFunc, start: int, stop: int) -> frozenset[str]:
@@ -157,7 +183,7 @@ def _end_of_chain(func: LoopFunc, start: int, target: Target) -> int:
     while last < len(func.stages) and not _is_product(func.stages[last]):
         last += 1
     for stop in range(last, start + 1, -1):
-        unit = Unit(func.name, func.stages[start:stop], _kept(func, start, stop), func.weights)
+        unit = _unit(func, start, stop)
         if _buffers(unit) <= target.storage_buffers and _pays_as_rows(unit, target):
             return stop
     return start + 1
@@ -189,9 +215,11 @@ def _buffers(unit: Unit) -> int:
     return len({b.name for s in unit.stages for b in (*s.reads(), *outputs_of(s))} - inside)
 
 
-def candidates(unit: Unit, target: Target) -> Iterator[tuple[Strategy[Any], Any, str, float] | str]:
+def candidates(
+    unit: Unit, target: Target, strategies: Sequence[Strategy[Any]] = STRATEGIES
+) -> Iterator[tuple[Strategy[Any], Any, str, float] | str]:
     """Every strategy and config that fits, with its cost; or why a strategy does not fit."""
-    for strategy in STRATEGIES:
+    for strategy in strategies:
         match = strategy.match(unit, target)
         if isinstance(match, Reject):
             yield f"not {strategy.name}: {match.reason}"
@@ -200,21 +228,11 @@ def candidates(unit: Unit, target: Target) -> Iterator[tuple[Strategy[Any], Any,
             yield strategy, match, config, strategy.cost(match, config, target)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The cheapest candidate for a unit: its name, kernels and cost, and why it was taken."""
-
-    name: str
-    emitted: Emitted
-    cost: float
-    reasons: tuple[str, ...]
-
-
-def choose(unit: Unit, target: Target) -> Choice:
+def choose(unit: Unit, target: Target, strategies: Sequence[Strategy[Any]] = STRATEGIES) -> Choice:
     """The cheapest candidate."""
     best: tuple[Strategy[Any], Any, str, float] | None = None
     reasons: list[str] = []
-    for found in candidates(unit, target):
+    for found in candidates(unit, target, strategies):
         if isinstance(found, str):
             reasons.append(found)
             continue
@@ -227,4 +245,4 @@ def choose(unit: Unit, target: Target) -> Choice:
         )
     strategy, match, config, cost = best
     emitted = strategy.emit(match, config, target)
-    return Choice(f"{strategy.name} {config}", emitted, cost, tuple(reasons))
+    return Choice(unit.name, f"{strategy.name} {config}", emitted, cost, tuple(reasons))
