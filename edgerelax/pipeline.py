@@ -105,8 +105,8 @@ OPTIONAL = frozenset(
         "capture",
     )
 )
-"""What may be left out: passes by name, results in the place of operands, reuse of memory, capture
-and replay of command lists."""
+"""What may be left out: passes by name, all strategies but the plainest, results in the place of
+operands, reuse of memory, capture and replay of command lists."""
 
 
 PLACES = frozenset(
