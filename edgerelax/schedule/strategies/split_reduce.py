@@ -1,6 +1,6 @@
 """Few long reductions in two kernels: parts of each into workspaces, then the parts as one.
 
-For GPUs, where a reduction alone would leave most of the device idle. A config is `SLICESxPARTS`:
+For real GPUs, which a reduction alone would leave mostly idle. A config is `SLICESxPARTS`:
 a group of 64 threads takes 64 / SLICES parts, each in SLICES slices that meet in workgroup
 memory. 64 is for reductions over neighbours, 8 for outputs whose neighbours read neighbours, 1
 needs no barriers. Only the second kernel knows the reduction's start and epilogue.
@@ -33,7 +33,6 @@ from edgerelax.sym import Axis, Expr, as_expr, ceildiv, divisible, upper_bound
 
 _LEAST = 4  # steps (or vectors of them) of a slice, lest parts cost more than they save
 _LEAST_ALONE = 16  # of a part that is one thread's
-_LEAST_PLAYED = 128  # of the same where a CPU plays the GPU: one thread is much of the device
 _MOST = 256  # parts
 _GROUPED = 32  # parts for which a group shares the second kernel's work
 _SCATTERED = 4.0  # times the bytes where threads of a group do not read neighbours
@@ -44,8 +43,8 @@ def match(unit: Unit, target: Target) -> Points | Reject:
     stage = unit.stage
     if stage is None or stage.combiner is None:
         return Reject("not a single reduction")
-    if not target.is_gpu:
-        return Reject("made for GPUs")
+    if not target.has_fast_barriers:
+        return Reject("threads that read far apart gain nothing where a CPU plays the GPU")
     points = Points(unit.name, coalesce(stage), unit.weights)
     if not points.stage.reduce:
         return Reject("one step")
@@ -61,9 +60,7 @@ def match(unit: Unit, target: Target) -> Points | Reject:
 
 def configs(points: Points, target: Target) -> tuple[str, ...]:
     """As many parts as fill the device, if their steps are worth it."""
-    ways: tuple[int, ...] = (1,)
-    if target.has_fast_barriers:
-        ways = (8, 1) if _is_column(points.stage) else (GROUP,)
+    ways = (8, 1) if _is_column(points.stage) else (GROUP,)
     layouts = [_Layout.of(points, slices) for slices in ways]
     found = [(layout, _parts(layout, target)) for layout in layouts]
     return tuple(f"{layout.slices}x{parts}" for layout, parts in found if parts > 1)
@@ -76,9 +73,7 @@ def _is_column(stage: Stage) -> bool:
 
 
 def _parts(layout: "_Layout", target: Target) -> int:
-    least = _LEAST * layout.slices
-    if layout.slices == 1:
-        least = _LEAST_ALONE if target.has_fast_barriers else _LEAST_PLAYED
+    least = _LEAST_ALONE if layout.slices == 1 else _LEAST * layout.slices
     threads = typical(layout.units) * layout.slices
     return parts_to_fill(threads, min(_MOST, typical(layout.steps) / least), target)
 
@@ -162,8 +157,8 @@ def cost(points: Points, config: str, target: Target) -> float:
         first = replace(first, bytes=total.bytes * _SCATTERED + states)
     second = Work(total.points, parts, states, 2.0 * total.points * parts)
     reuse = 4.0 if layout.deep or layout.wide else 1.0
-    finishing = typical(_finishing(layout, parts, target).units)
-    if _is_grouped(parts, target):
+    finishing = typical(_finishing(layout, parts).units)
+    if _is_grouped(parts):
         finishing *= GROUP
     return roofline(first, target, threads=threads, reuse=reuse) + roofline(
         second, target, threads=finishing, reuse=1.0
@@ -180,14 +175,14 @@ def _read(config: str) -> tuple[int, int]:
     return int(slices), int(parts)
 
 
-def _is_grouped(parts: int, target: Target) -> bool:
+def _is_grouped(parts: int) -> bool:
     """Whether a group shares the work of the second kernel."""
-    return parts >= _GROUPED and target.has_fast_barriers
+    return parts >= _GROUPED
 
 
-def _finishing(layout: _Layout, parts: int, target: Target) -> _Layout:
+def _finishing(layout: _Layout, parts: int) -> _Layout:
     """The second kernel's layout: a group takes one point."""
-    return replace(layout, wide=layout.wide and not _is_grouped(parts, target))
+    return replace(layout, wide=layout.wide and not _is_grouped(parts))
 
 
 def emit(points: Points, config: str, target: Target) -> Emitted:
@@ -195,7 +190,7 @@ def emit(points: Points, config: str, target: Target) -> Emitted:
     slices, parts = _read(config)
     layout = _Layout.of(points, slices)
     first, states = _parts_kernel(points, layout, parts, target)
-    finishing = _finishing(layout, parts, target)
+    finishing = _finishing(layout, parts)
     second = _whole_kernel(points, finishing, parts, states, target)
     return Emitted((first, second), states.buffers, in_place=at_own_place(points.stage))
 
@@ -257,7 +252,7 @@ def _whole_kernel(
     w, stage = Writer(target, points.weights), points.stage
     s = Scalars(w)
     assert stage.combiner is not None
-    grouped = _is_grouped(parts, target)
+    grouped = _is_grouped(parts)
     size = w.params.scalar(count(stage.axes))
     comment = f"{parts} parts of a reduction as one"
 
