@@ -18,6 +18,7 @@ from edgerelax.codegen.wasm_loops import (
     Pointer,
     find_pointers,
     spread_loads,
+    widened_loads,
     without_unused,
 )
 from edgerelax.codegen.wasm_memory import Address
@@ -103,6 +104,7 @@ class _Printer:
         self.mutable = {s.name for s in walk_stmts(kernel.body) if isinstance(s, VarDecl)}
         self.pointers: dict[Access, Address] = {}
         self.buffers = {p.buffer.name: p.buffer for p in kernel.buffers}
+        self.widened = widened_loads(self.kernel)
         self.sizes = {name: b.dtype.bytes for name, b in self.buffers.items()}
         for stmt in walk_stmts(kernel.body):
             if isinstance(stmt, Array):
@@ -157,6 +159,8 @@ class _Printer:
 
     def stmt(self, stmt: KStmt) -> None:
         match stmt:
+            case Let(name) if name in self.widened:
+                pass
             case Let(name, value) | VarDecl(name, value) | Assign(name, value):
                 code = self.expr(value)
                 self.line(f"(local.set {self.variable(name, value)} {code})")
@@ -309,6 +313,10 @@ class _Printer:
                 if isinstance(product, KOp) and product.fn == "mul":
                     args = [self.expr(a) for a in (*product.args, rest)]
                     return self.functions.fma(args, op.dtype, op.lanes)
+        match op:
+            case KOp(fn="widen_pairs", args=(KCast(arg=KVar(name=name)),)) if name in self.widened:
+                load = self.widened[name]
+                return f"(v128.load8x8_s {self.address(load.buffer, load.index).operands()})"
         return self.functions.apply(op.fn, op.args, [self.expr(a) for a in op.args])
 
     def select(self, expr: KSelect) -> str:

@@ -29,6 +29,8 @@ _LIBRARY = frozenset(
 )  # fmt: skip
 _LIBRARY_F64 = _LIBRARY | {"exp", "log", "tanh", "erf"}
 _PRELUDE_INT = frozenset(("div", "mod", "fmod", "pow"))
+_PACKED = frozenset(("dot_pairs", "dot_quads", "widen_pairs"))
+_LOW_HALVES = "0 1 4 5 8 9 12 13 16 16 16 16 16 16 16 16"
 
 # Marks, as comments, products that `fused` may join to their sums.
 _PRODUCT, _END = "(f32x4.add (f32x4.mul (;+;)", " (;+;))"
@@ -168,14 +170,21 @@ class Functions:
             return self._division(fn, operands[1], args, dtype, lanes)
         if fn == "fma":
             return f"({prefix}.add ({prefix}.mul {args[0]} {args[1]}) {args[2]})"
-        if fn == "dot_quads" and dtype == I32:
-            return self.by_lane("er_i32_dot_quads", args, I32, I32, lanes)
-        if fn == "dot_pairs" and dtype == I32:
-            if lanes == 4:
-                return f"(i32x4.dot_i16x8_s {args[0]} {args[1]})"
-            a, b = (f"(i32x4.splat {code})" for code in args)
-            return f"(i32x4.extract_lane 0 (i32x4.dot_i16x8_s {a} {b}))"
+        if fn in _PACKED and dtype == I32:
+            return self._packed(fn, args, lanes)
         raise UnsupportedError(f"{fn} of {dtype} in a CPU kernel")
+
+    def _packed(self, fn: str, args: list[str], lanes: int) -> str:
+        """Functions of several narrow numbers in each i32."""
+        if fn == "dot_quads" or (lanes == 1 and fn == "widen_pairs"):
+            return self.by_lane(f"er_i32_{fn}", args, I32, I32, lanes)
+        if fn == "widen_pairs":
+            low = f"(i8x16.swizzle {args[0]} (v128.const i8x16 {_LOW_HALVES}))"
+            return f"(i16x8.extend_low_i8x16_s {low})"
+        if lanes == 4:
+            return f"(i32x4.dot_i16x8_s {args[0]} {args[1]})"
+        a, b = (f"(i32x4.splat {code})" for code in args)
+        return f"(i32x4.extract_lane 0 (i32x4.dot_i16x8_s {a} {b}))"
 
     def _extreme(self, fn: str, args: list[str], dtype: DType, lanes: int) -> str:
         sign = "s" if dtype.kind == "int" else "u"

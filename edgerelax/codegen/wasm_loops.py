@@ -15,7 +15,9 @@ from edgerelax.ir.kernel import (
     Assign,
     For,
     If,
+    KCast,
     KConst,
+    Kernel,
     KExpr,
     KLoad,
     KOp,
@@ -284,3 +286,29 @@ def _lanes(expr: KExpr, names: set[str]) -> KExpr:
             return KVar(dtype, lanes, name)
     inside = operands(expr)
     return with_operands(expr, tuple(_lanes(e, names) for e in inside)) if inside else expr
+
+
+def widened_loads(kernel: Kernel) -> dict[str, KLoad]:
+    """By name, the loads that only `widen_pairs` uses: its instruction loads by itself.
+
+    Nothing stores into their buffers, and their places do not change while the names are known.
+    """
+    body = kernel.body
+    declared = Counter(s.name for s in walk_stmts(body) if isinstance(s, Let | VarDecl | For))
+    mutable = {s.name for s in walk_stmts(body) if isinstance(s, VarDecl)}
+    fixed = {p.buffer.name for p in kernel.buffers if p.access == "read"}
+    uses = Counter(e.name for e in walk_exprs(body) if isinstance(e, KVar))
+    widened = Counter(
+        e.args[0].arg.name
+        for e in walk_exprs(body)
+        if isinstance(e, KOp) and e.fn == "widen_pairs" and e.lanes == 4
+        if isinstance(e.args[0], KCast) and isinstance(e.args[0].arg, KVar)
+    )
+    return {
+        s.name: s.value
+        for s in walk_stmts(body)
+        if isinstance(s, Let) and isinstance(s.value, KLoad)
+        if s.value.dtype.bits == 16 and not s.value.dtype.is_float and s.value.buffer in fixed
+        if declared[s.name] == 1 and uses[s.name] == widened[s.name] > 0
+        if not mentions(s.value.index, mutable)
+    }

@@ -69,6 +69,7 @@ _CALLS: dict[tuple[str, str], str] = {
     ("pow", "i"): "er_i32_pow",
     ("dot_pairs", "i"): "er_i32_dot_pairs",
     ("dot_quads", "i"): "er_i32_dot_quads",
+    ("widen_pairs", "i"): "er_i32_widen_pairs",
     ("div", "u"): "er_u32_div",
     ("mod", "u"): "er_u32_mod",
     ("fmod", "u"): "er_u32_mod",

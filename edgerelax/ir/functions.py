@@ -79,6 +79,11 @@ def _dot_pairs(a: Array, b: Array) -> Array:
     return np.asarray(np.add(low, np.multiply(a >> 16, b >> 16)))
 
 
+def _widen_pairs(a: Array) -> Array:
+    """The two low bytes, as i8, made two i16."""
+    return np.asarray((((a << 24) >> 24) & 0xFFFF) | (((a << 16) >> 24) << 16))
+
+
 def _dot_quads(a: Array, b: Array) -> Array:
     """Products of the four bytes, as i8, added up."""
     total = np.multiply(a >> 24, b >> 24)
@@ -156,5 +161,6 @@ FUNCTIONS: dict[str, Function] = {
         Function("shr", 2, _shr),
         Function("dot_pairs", 2, _dot_pairs),  # i32s that each hold two i16
         Function("dot_quads", 2, _dot_quads),  # i32s that each hold four i8
+        Function("widen_pairs", 1, _widen_pairs),  # an i32 whose low half holds two i8
     )
 }

@@ -6,10 +6,21 @@ Words of weights are made at export, others by a stage of their own; the sum is 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from edgerelax.ir.dtypes import I32
+from edgerelax.ir.dtypes import I32, DType
 from edgerelax.ir.loop import LoopFunc, Stage, Template
 from edgerelax.ir.plan import Packed
-from edgerelax.ir.scalar import Buffer, Load, Scalar, compare, constant, op, rewrite, select, walk
+from edgerelax.ir.scalar import (
+    Buffer,
+    Load,
+    Scalar,
+    cast,
+    compare,
+    constant,
+    op,
+    rewrite,
+    select,
+    walk,
+)
 from edgerelax.schedule.cost import typical
 from edgerelax.schedule.index import is_one, stride_of
 from edgerelax.schedule.points import count
@@ -84,10 +95,12 @@ def over_words(
     return replace(func, inputs=inputs, stages=tuple(stages), weights=names), tuple(packed.values())
 
 
-def words_of(factor: Scalar, step: Step, stage: Stage, name: str) -> Made | None:
+def words_of(
+    factor: Scalar, step: Step, stage: Stage, name: str, dtype: DType = I32
+) -> Made | None:
     """The words of a factor of i32 that hold its steps' low bits."""
-    made = _by_place(factor, step, name)
-    return _by_axes(factor, step, stage, name) if made is None else made
+    made = _by_place(factor, step, name, dtype)
+    return _by_axes(factor, step, stage, name, dtype) if made is None else made
 
 
 def like(factor: Scalar, name: str, value: Callable[[Scalar], Scalar]) -> Made | None:
@@ -101,7 +114,7 @@ def like(factor: Scalar, name: str, value: Callable[[Scalar], Scalar]) -> Made |
     return Made(Stage(buffer, axes, body), Load(buffer, load.index), exact=True)
 
 
-def _by_place(factor: Scalar, step: Step, name: str) -> Made | None:
+def _by_place(factor: Scalar, step: Step, name: str, dtype: DType) -> Made | None:
     """Words in the layout of the loaded buffer, whose elements several steps may share."""
     load = _only_load(factor)
     place = None if load is None else _place(load, step)
@@ -115,15 +128,15 @@ def _by_place(factor: Scalar, step: Step, name: str) -> Made | None:
         index = tuple(number if j == place else a.expr for j, a in enumerate(axes))
         return _reading(factor, load, index)
 
-    buffer = Buffer(name, I32, dims)
+    buffer = Buffer(name, dtype, dims)
     at = (load.index[place] - step.axis) // step.width + step.words
     read = tuple(at if j == place else e for j, e in enumerate(load.index))
-    stage = Stage(buffer, axes, _word(element, axes[place], sizes[place], step.width))
+    stage = Stage(buffer, axes, _word(element, axes[place], sizes[place], step.width, dtype))
     exact = prove_eq(sizes[place], step.axis.extent) is True
     return Made(stage, Load(buffer, read), exact)
 
 
-def _by_axes(factor: Scalar, step: Step, stage: Stage, name: str) -> Made | None:
+def _by_axes(factor: Scalar, step: Step, stage: Stage, name: str, dtype: DType) -> Made | None:
     """Words by the axes that the factor varies over, where no others are summed."""
     if len(stage.reduce) > 1:
         return None
@@ -133,8 +146,9 @@ def _by_axes(factor: Scalar, step: Step, stage: Stage, name: str) -> Made | None
         swaps: dict[Atom, ExprLike] = {step.axis: number}
         return factor.subs(swaps)
 
-    buffer = Buffer(name, I32, tuple(a.extent for a in axes))
-    made = Stage(buffer, axes, _word(element, step.words, step.axis.extent, step.width))
+    buffer = Buffer(name, dtype, tuple(a.extent for a in axes))
+    word = _word(element, step.words, step.axis.extent, step.width, dtype)
+    made = Stage(buffer, axes, word)
     return Made(made, Load(buffer, tuple(a.expr for a in axes)), exact=True)
 
 
@@ -165,9 +179,11 @@ def _place(load: Load, step: Step) -> int | None:
     return place if fits and divisible(at - step.axis, step.width) else None
 
 
-def _word(element: Callable[[Expr], Scalar], words: Axis, size: Expr, width: int) -> Scalar:
+def _word(
+    element: Callable[[Expr], Scalar], words: Axis, size: Expr, width: int, dtype: DType
+) -> Scalar:
     """The elements of one word, the first in the low bits; 0 past the end."""
-    bits = 32 // width
+    bits = dtype.bits // width
     word: Scalar | None = None
     for k in range(width):
         number = words.expr * width + k
@@ -178,4 +194,4 @@ def _word(element: Callable[[Expr], Scalar], words: Axis, size: Expr, width: int
             value = op("shl", value, bits * k)
         word = value if word is None else op("bit_or", word, value)
     assert word is not None
-    return word
+    return cast(word, dtype)

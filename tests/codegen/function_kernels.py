@@ -48,7 +48,7 @@ def functions_of(dtype: DType) -> list[str]:
     if dtype.kind == "bool":
         return LOGIC
     extra = FLOAT_ONLY if dtype.is_float else BITS
-    pairs = ["dot_pairs", "dot_quads"] if dtype == I32 else []
+    pairs = ["dot_pairs", "dot_quads", "widen_pairs"] if dtype == I32 else []
     return [*ARITHMETIC, *COMPARISONS, *extra, *pairs]
 
 

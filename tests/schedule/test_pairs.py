@@ -3,14 +3,17 @@
 import numpy as np
 import pytest
 
+from edgerelax.codegen.wasm import print_wat
 from edgerelax.ir.dtypes import I8, I16, I32, U8
 from edgerelax.ir.loop import LoopFunc, Stage, axis
+from edgerelax.ir.loop_interp import run_loop
 from edgerelax.ir.scalar import Buffer, Op, cast, constant, in_range, op, select, walk
 from edgerelax.schedule.pairs import in_pairs
 from edgerelax.schedule.select import schedule
 from edgerelax.schedule.target import WASM
 from edgerelax.sym import Axis, as_expr, symbol
-from tests.schedule.oracle import check
+from tests.kernel_runners import run_wasm
+from tests.schedule.oracle import check, run_version
 
 M, H, W = symbol("m"), symbol("h", 1), symbol("w", 1)
 
@@ -128,3 +131,19 @@ def test_one_row_has_a_version_of_its_own():
     assert not {t.name for t in row.temps} & {t.name for t in other.temps}
     for m in (1, 3):
         check_all(func, {"m": m})
+
+
+def test_columns_of_weights_stay_8_bits_wide():
+    func, sizes = product(M, 24, 13), {"m": 5}
+    version = schedule(func, WASM).versions[-1]
+    text = print_wat(version.kernels)
+    assert "v128.load8x8_s" in text and "v128.load64_zero" not in text
+    assert version.packed[-1].buffer.dtype == I16  # two numbers
+
+    def run(kernel, memory, scalars, grid):
+        for key, value in run_wasm(kernel, memory, scalars, grid).items():
+            memory[key][...] = value
+
+    arrays = numbers(func, sizes)
+    (got,) = run_version(version, func, arrays, sizes, run)
+    np.testing.assert_array_equal(got, run_loop(func, arrays, sizes)[0])

@@ -49,6 +49,12 @@
   (if (i32.ne (local.get $a) (i32.const -1)) (then (return (i32.const 0))))
   (i32.sub (i32.const 1) (i32.shl (i32.and (local.get $b) (i32.const 1)) (i32.const 1))))
 
+;; The two low bytes, as signed integers, made two of 16 bits.
+(func $er_i32_widen_pairs (param $a i32) (result i32)
+  (i32.or
+    (i32.and (i32.extend8_s (local.get $a)) (i32.const 0xffff))
+    (i32.shl (i32.extend8_s (i32.shr_u (local.get $a) (i32.const 8))) (i32.const 16))))
+
 ;; Products of the four bytes, as signed integers, added up.
 (func $er_i32_dot_quads (param $a i32) (param $b i32) (result i32) (local $pairs v128)
   (local.set $pairs (i32x4.extadd_pairwise_i16x8_s

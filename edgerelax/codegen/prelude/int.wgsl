@@ -90,3 +90,9 @@ fn er_i32_dot_pairs(a: I, b: I) -> I {
 fn er_i32_dot_quads(a: i32, b: i32) -> i32 {
   return dot4I8Packed(bitcast<u32>(a), bitcast<u32>(b));
 }
+
+// The two low bytes, as signed integers, made two of 16 bits.
+fn er_i32_widen_pairs(a: I) -> I {
+  let low = ((a << U(24u)) >> U(24u)) & I(0xffff);
+  return low | (((a << U(16u)) >> U(24u)) << U(16u));
+}
