@@ -94,5 +94,6 @@ def _print(console: Console, compiled: Executable, output: Path) -> None:
             planned = "memory depends on sizes: give upper bounds with --dim to plan it"
         else:
             planned = f"{memory.planned / 1e6:.2f} MB of activations"
-            planned += f" (without reuse {(memory.unplanned or 0) / 1e6:.2f} MB)"
+            live, unplanned = (memory.lower_bound or 0) / 1e6, (memory.unplanned or 0) / 1e6
+            planned += f" (at once live {live:.2f} MB, without reuse {unplanned:.2f} MB)"
         console.print(f"  {program.name}: {launches} kernel launches, {planned}")

@@ -5,8 +5,8 @@ module.attrs["plans"] has a MemoryPlan for each graph function.
 
 * A tensor whose size has an upper bound is packed at that size: offsets by first fit over the
   lifetimes, in the best of several orders, into slabs no larger than a binding may be.
-* Any other tensor reuses a slab that is free and provably large enough, or gets one of its own
-  whose size is computed at run time.
+* Any other tensor lies in a slab whose size is computed at run time, the largest of those that it
+  holds one after the other. What gets together is decided by sizes of some hundreds.
 
 * A result may take the place of an operand (in_place.py); else a call's results never overlap its
   operands. Where a loop function would then be needed in two forms, with one buffer and with two,
@@ -28,10 +28,19 @@ from edgerelax.ir.outcome import Outcome
 from edgerelax.ir.plan import MemoryPlan, Place, Slab
 from edgerelax.ir.rewrite import all_bindings
 from edgerelax.ir.scalar import Buffer
-from edgerelax.ir.types import tensor_bytes
+from edgerelax.ir.types import symbols_of, tensor_bytes
 from edgerelax.passes.in_place import Allowed, Sharing, sharings
 from edgerelax.passes.liveness import Lifetimes, lifetimes
-from edgerelax.sym import Expr, as_expr, bounds, product, prove_le, upper_bound
+from edgerelax.sym import (
+    Expr,
+    Symbol,
+    as_expr,
+    bounds,
+    maximum,
+    product,
+    prove_le,
+    upper_bound,
+)
 
 ALIGNMENT = 256
 MAX_SLAB = 128 << 20
@@ -40,6 +49,7 @@ ADDRESSABLE = (1 << 32) - ALIGNMENT
 
 _EXAMPLE = 512
 
+Symbols = frozenset[Symbol]
 Workspaces = Mapping[tuple[str, str], Sequence[Buffer]]  # (loop function, device) → workspaces
 
 
@@ -145,7 +155,8 @@ class _Planner:
     def _planned(self, shared: Sequence[Sharing]) -> MemoryPlan:
         tokens, every = self._joined(shared), self._tokens([])
         joined = [*dict.fromkeys(tokens.values()), *every[len(self.tokens) :]]
-        slabs, places = _place(joined)
+        entry = frozenset(s for p in self.func.params for s in symbols_of(p.annotation))
+        slabs, places = _place(joined, entry)
         bounded = all(_bound(token) is not None for token in every)
         return MemoryPlan(
             slabs,
@@ -207,7 +218,9 @@ def _flatten_aliases(life: Lifetimes) -> dict[Value, Value]:
     return {value: life.root(value) for value in life.aliases}
 
 
-def _place(tokens: Sequence[_Token]) -> tuple[tuple[Slab, ...], dict[_Token, Place]]:
+def _place(
+    tokens: Sequence[_Token], entry: Symbols
+) -> tuple[tuple[Slab, ...], dict[_Token, Place]]:
     bounded: dict[str, list[tuple[_Token, int]]] = {}
     unbounded: list[_Token] = []
     for token in tokens:
@@ -221,7 +234,7 @@ def _place(tokens: Sequence[_Token]) -> tuple[tuple[Slab, ...], dict[_Token, Pla
     places: dict[_Token, Place] = {}
     for device, sized in bounded.items():
         _pack(device, sized, slabs, places)
-    _assign_symbolic(unbounded, slabs, places)
+    _assign_symbolic(unbounded, entry, slabs, places)
     return tuple(slabs), places
 
 
@@ -286,20 +299,44 @@ def _lowest_gap(taken: list[tuple[int, int, _Token]], size: int) -> int:
     return offset
 
 
-def _assign_symbolic(tokens: list[_Token], slabs: list[Slab], places: dict[_Token, Place]) -> None:
-    """Sweep in program order; reuse a free slab that provably holds the tensor."""
-    pool: list[tuple[int, int]] = []  # slab, last point of its present tenant
-    for token in sorted(tokens, key=lambda t: t.first):
-        for k, (slab, last) in enumerate(pool):
-            fits = last < token.first and slabs[slab].device == token.device
-            if fits and prove_le(token.bytes, slabs[slab].size) is True:
-                pool[k] = (slab, token.last)
-                break
-        else:
-            slab = len(slabs)
-            slabs.append(Slab(token.device, token.bytes))
-            pool.append((slab, token.last))
-        places[token] = Place(slab, as_expr(0), token.bytes)
+@dataclass(slots=True)
+class _Open:
+    """A slab whose size is computed at run time, with what lies in it, one after the other."""
+
+    number: int
+    size: Expr
+    tenants: list[_Token]
+
+    def is_free(self, token: _Token, entry: Symbols) -> bool:
+        """Whether nobody is in it then, and its size is known by then."""
+        known = self.size.symbols() <= entry or token.first >= self.tenants[0].first
+        return known and not any(other.meets(token) for other in self.tenants)
+
+
+def _assign_symbolic(
+    tokens: list[_Token], entry: Symbols, slabs: list[Slab], places: dict[_Token, Place]
+) -> None:
+    """The largest first, into the first slab that is free and provably holds it.
+
+    Else, where both sizes are known at entry, into the first free one, which gets as large as the
+    larger of both.
+    """
+    by_device: dict[str, list[_Open]] = {}
+    for token in sorted(tokens, key=lambda t: (-_about(t.bytes), t.first)):
+        known = by_device.setdefault(token.device, [])
+        free = [slab for slab in known if slab.is_free(token, entry)]
+        found = next((s for s in free if prove_le(token.bytes, s.size) is True), None)
+        if found is None and token.bytes.symbols() <= entry:
+            found = next((s for s in free if s.size.symbols() <= entry), None)
+        if found is None:
+            found = _Open(len(slabs) + sum(map(len, by_device.values())), token.bytes, [])
+            known.append(found)
+        elif prove_le(token.bytes, found.size) is not True:
+            found.size = maximum(found.size, token.bytes)
+        found.tenants.append(token)
+        places[token] = Place(found.number, as_expr(0), token.bytes)
+    opened = [(s.number, device, s.size) for device, known in by_device.items() for s in known]
+    slabs.extend(Slab(device, size) for _, device, size in sorted(opened, key=lambda s: s[0]))
 
 
 def _about(size: Expr) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from edgerelax.pipeline import OPTIONAL
-from scripts.benchmark import ablation, contest, machine, page_of_docs, pages, tables
+from scripts.benchmark import ablation, contest, machine, memory, page_of_docs, pages, tables
 from scripts.benchmark.cases import Subject, subject
 from scripts.benchmark.roofline import roofline
 from scripts.benchmark.rounds import Effort
@@ -47,10 +47,11 @@ def arguments() -> argparse.Namespace:
         help=f"also without parts of the compiler ({', '.join(ablation.PARTS)})",
     )
     parser.add_argument("--roofline", action="store_true", help="time and bound of each kernel")
+    parser.add_argument("--memory", action="store_true", help="plans of all models, growth")
     parser.add_argument("--json", type=Path, default=SITE / "bench.json", metavar="FILE")
     parser.add_argument("--docs", action="store_true", help="write docs/bench.md")
     parser.add_argument(
-        "--from", dest="source", type=Path, metavar="FILE", help="measure nothing, read this JSON"
+        "--from", dest="source", type=Path, metavar="FILE", help="read this JSON, time nothing"
     )
     return parser.parse_args()
 
@@ -60,6 +61,10 @@ def main() -> int:
     options = arguments()
     console = Console(highlight=False, width=150)
     result = json.loads(options.source.read_text()) if options.source else measure(options, console)
+    if options.memory:
+        result["memory"] = memory.measure()
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
     if not options.source:
         console.print(f"all figures: {options.json}")
     console.print(tables.summary(result))

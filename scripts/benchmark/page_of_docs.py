@@ -1,10 +1,12 @@
 """docs/bench.md, from the figures that a run left as JSON."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from scripts.benchmark.machine import is_software
+from scripts.benchmark.markdown import size, table
+from scripts.benchmark.page_of_memory import memory_section
 from scripts.benchmark.statistics import geometric_mean
 from scripts.benchmark.tables import milliseconds, percent, ratio
 
@@ -22,21 +24,9 @@ def page(result: Data) -> str:
     for host, title in _hosts(result):
         parts += [f"## {title}", _times(result, host), _footprint(result, host)]
     parts += _ablations(result.get("ablation") or {})
+    parts += memory_section(result.get("memory") or {})
     parts += _rooflines(result.get("roofline") or {})
     return "\n\n".join(p.strip("\n") for p in parts if p) + "\n"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def size(count: float | None) -> str:
-    """Bytes in kB or MB."""
-    if count is None:
-        return "?"
-    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
 
 
 def _machine(machine: Data) -> Iterator[str]:

@@ -75,6 +75,24 @@ def test_without_bounds_sizes_are_symbolic_and_slabs_are_reused() -> None:
         check(module, n=size)
 
 
+def test_a_slab_is_as_large_as_the_larger_of_sizes_that_nothing_compares() -> None:
+    n, m = symbol("n", 1), symbol("m", 1)
+
+    def body(f: Function) -> None:
+        rows = f.call(OPS["exp"], f.input("x", (n, 4), F32))
+        total = f.call(OPS["reduce_sum"], rows, axes=(0, 1), keepdims=False)
+        columns = f.call(OPS["mul"], f.input("z", (m, 8), F32), total)
+        f.output("y", f.call(OPS["reduce_max"], columns, axes=(0, 1), keepdims=False))
+
+    module = planned(build(body), fusing=False)
+    plan: MemoryPlan = module.attrs["plans"]["main"]
+    (shared,) = (s.size for s in plan.slabs if s.size.as_int() is None)
+    for sizes in ({"n": 1, "m": 9}, {"n": 70, "m": 1}, {"n": 2, "m": 1}):
+        at = {s: sizes[s.name] for s in shared.symbols()}
+        assert shared.eval(at) == max(16 * sizes["n"], 32 * sizes["m"])
+        check(module, **sizes)
+
+
 def test_reuse_shrinks_the_plan() -> None:
     module = random_program(list(range(3, 33, 2)))
     with_reuse = planned(module, fusing=False).attrs["plans"]["main"]
