@@ -4,7 +4,7 @@ The choice is deterministic: strategies and configs are tried in the order of th
 only a lower cost replaces an earlier one. `fallback` matches any stage, so there always is one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -64,7 +64,7 @@ def schedule(func: LoopFunc, target: Target) -> Schedule:
     for case in cases(func, target):
         special = specialise(func, case)
         own = _schedule(special, target)
-        if own.choices != made.choices and own.cost < _PAYS * _cost(special, made.choices, target):
+        if own.choices != made.choices and own.cost < _PAYS * own.cost_of(made.choices):
             versions.append(general(own.version, case))
     return Schedule((*versions, made.version), made.strategies, made.reasons)
 
@@ -88,24 +88,43 @@ def _of_few_queries(func: LoopFunc, usual: tuple[str, ...], target: Target) -> I
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The cheapest candidate for a unit: its name, kernels and cost, and why it was taken."""
+    """The cheapest candidate for a unit: its name and kernels; what each costs, or why not."""
 
     unit: str
     name: str
     emitted: Emitted
-    cost: float
+    costs: Mapping[str, float]
     reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A version, the choice for each unit and for each kernel, and what it costs in seconds."""
+    """A version, the strategy of each kernel, and what was chosen for each unit."""
 
     version: Version
-    choices: tuple[str, ...]
     strategies: tuple[str, ...]
-    reasons: tuple[str, ...]
-    cost: float
+    chosen: tuple[Choice, ...]
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The name of each unit's choice."""
+        return tuple(c.name for c in self.chosen)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why, for the report."""
+        return tuple(f"{c.unit}: {reason}" for c in self.chosen for reason in c.reasons)
+
+    @property
+    def cost(self) -> float:
+        """Seconds."""
+        return self.cost_of(self.choices)
+
+    def cost_of(self, choices: Sequence[str]) -> float:
+        """What other choices would cost; infinite if one does not fit its unit."""
+        if len(choices) != len(self.chosen):
+            return inf
+        return sum(c.costs.get(n, inf) for c, n in zip(self.chosen, choices, strict=True))
 
 
 def _schedule(func: LoopFunc, target: Target) -> _Made:
@@ -129,21 +148,7 @@ def _assembled(func: LoopFunc, chosen: Sequence[Choice], packed: Sequence[Packed
     temps = tuple(b for n, b in bound.items() if n not in outer)
     shares = sharing(func, kernels, claims)
     version = Version(tuple(kernels), temps, packed=tuple(packed), in_place=shares)
-    reasons = tuple(f"{c.unit}: {reason}" for c in chosen for reason in c.reasons)
-    choices = tuple(c.name for c in chosen)
-    return _Made(version, choices, tuple(strategies), reasons, sum(c.cost for c in chosen))
-
-
-def _cost(func: LoopFunc, choices: Sequence[str], target: Target) -> float:
-    """What a function costs with a given choice for each unit; infinite if one does not fit."""
-    units = list(partition(prepare(func, target)[0], target))
-    if len(units) != len(choices):
-        return inf
-    total = 0.0
-    for unit, choice in zip(units, choices, strict=True):
-        found = [c for c in candidates(unit, target) if not isinstance(c, str)]
-        total += next((cost for s, _, c, cost in found if f"{s.name} {c}" == choice), inf)
-    return total
+    return _Made(version, tuple(strategies), tuple(chosen))
 
 
 def prepare(func: LoopFunc, target: Target) -> tuple[LoopFunc, tuple[Packed, ...]]:
@@ -232,10 +237,12 @@ def choose(unit: Unit, target: Target, strategies: Sequence[Strategy[Any]] = STR
     """The cheapest candidate."""
     best: tuple[Strategy[Any], Any, str, float] | None = None
     reasons: list[str] = []
+    costs: dict[str, float] = {}
     for found in candidates(unit, target, strategies):
         if isinstance(found, str):
             reasons.append(found)
             continue
+        costs[f"{found[0].name} {found[2]}"] = found[3]
         reasons.append(f"{found[0].name} {found[2]}: {found[3] * 1e6:.3g} us")
         if best is None or found[3] < best[3]:
             best = found
@@ -243,6 +250,6 @@ def choose(unit: Unit, target: Target, strategies: Sequence[Strategy[Any]] = STR
         raise UnsupportedError(
             f"no kernel for {unit.name} on {target.name}: {'; '.join(reasons)}", node=unit.name
         )
-    strategy, match, config, cost = best
+    strategy, match, config, _ = best
     emitted = strategy.emit(match, config, target)
-    return Choice(unit.name, f"{strategy.name} {config}", emitted, cost, tuple(reasons))
+    return Choice(unit.name, f"{strategy.name} {config}", emitted, costs, tuple(reasons))
