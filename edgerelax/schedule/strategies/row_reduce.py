@@ -117,7 +117,7 @@ def _works(found: RowMatch, config: str, target: Target) -> Iterator[tuple[tuple
     if not config.endswith(_ONCE):
         yield from (((s,), work(s.stage)) for s in _kept(found, config, target).program.steps)
         return
-    for part in _passes(found):
+    for part in _passes(_kept(found, config, target).program):
         if isinstance(part, Step):
             yield (part,), work(part.stage)
             continue
@@ -166,7 +166,7 @@ def emit(found: RowMatch, config: str, target: Target) -> Emitted:
     shared, quads = way == "group", way == "quads"
     if quads:
         rows = rows // 4
-    parts = program.program.steps if way == config else _passes(found)
+    parts = program.program.steps if way == config else _passes(program.program)
     writer, name = _Rows(w, program, parts, shared=shared, quads=quads), found.unit.name
     if shared or not target.is_gpu:
         writer.write(WORKGROUP)
@@ -176,8 +176,7 @@ def emit(found: RowMatch, config: str, target: Target) -> Emitted:
         with w.when(kop("lt", row, w.params.scalar(rows))):
             writer.write(row)
         kernel = w.kernel(name, ceildiv(rows, GROUP), GROUP, comment)
-    own = _in_place(program, shared=shared) if way == config else frozenset()
-    return Emitted((kernel,), in_place=own)
+    return Emitted((kernel,), in_place=_in_place(program, shared=shared))
 
 
 def _in_place(keeping: Keeping, *, shared: bool) -> frozenset[Pair]:
@@ -185,7 +184,7 @@ def _in_place(keeping: Keeping, *, shared: bool) -> frozenset[Pair]:
 
     What is kept in the place of the result is stored there by the step that first keeps it. Where
     a group shares a row, barriers stand behind reductions alone, and what it stores once per row
-    all have computed, unless it is the last.
+    all have computed, unless it is the last. Reductions in one pass all read before any stores.
     """
     steps = keeping.program.steps
     keeps = next((k for k, leaves in enumerate(keeping.leaves) if leaves is not None), len(steps))
@@ -221,7 +220,7 @@ def _reads_at(step: Step, buffer: Buffer, writer: Step) -> bool:
 def _kept(found: RowMatch, config: str, target: Target) -> Keeping:
     """The program with what it keeps of a row."""
     if config.endswith(_ONCE):
-        return Keeping(found.program, None, (), None)
+        return Keeping(_shared_columns(found.program), None, (), None)
     shared = config == "group"
     room = target.workgroup_bytes // 4 // _SHARE if shared else 0
     in_vectors = _vector if target.is_gpu else _is_contiguous
@@ -235,9 +234,9 @@ def _shared_columns(program: RowProgram) -> RowProgram:
     return replace(program, steps=same_columns(program.steps))
 
 
-def _passes(found: RowMatch) -> tuple[Step | Pass, ...]:
-    """The program's steps, those in one pass that can be."""
-    passes = one_pass(_shared_columns(found.program))
+def _passes(program: RowProgram) -> tuple[Step | Pass, ...]:
+    """The steps of a program of `once`, those in one pass that can be."""
+    passes = one_pass(program)
     assert passes is not None
     return passes
 
