@@ -43,7 +43,7 @@ from edgerelax.sym import (
     Symbol,
     divisible,
     prove_eq,
-    prove_le,
+    proves_le,
     unify,
 )
 
@@ -230,8 +230,8 @@ def bind_call(name: str, callee: Signature, args: Sequence[Annotation]) -> Solut
 
 def keeps_bounds(symbol: Symbol, value: Expr, *, is_size: bool) -> bool:
     """Whether a value is proved to be one that the symbol may have. Sizes are never negative."""
-    low = (is_size and symbol.lo <= 0) or prove_le(symbol.lo, value) is True
-    high = symbol.hi is None or prove_le(value, symbol.hi) is True
+    low = (is_size and symbol.lo <= 0) or proves_le(symbol.lo, value)
+    high = symbol.hi is None or proves_le(value, symbol.hi)
     return low and high and divisible(value, symbol.multiple_of)
 
 

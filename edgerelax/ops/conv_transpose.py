@@ -24,7 +24,7 @@ from edgerelax.ops.maps import (
 )
 from edgerelax.ops.rules import FLOATS, common_dtype
 from edgerelax.ops.windows import all_of, pads_of, per_dim, transposed_size
-from edgerelax.sym import Axis, Expr, maximum, prove_lt
+from edgerelax.sym import Axis, Expr, maximum, proves_lt
 
 
 def _sizes(site: CallSite, x: Dims, w: Dims) -> Dims:
@@ -39,7 +39,7 @@ def _sizes(site: CallSite, x: Dims, w: Dims) -> Dims:
         for k in range(rank)
     )
     for k, size in enumerate(found):
-        if prove_lt(size, 0) is True and prove_lt(0, x[2 + k]) is True:
+        if proves_lt(size, 0) and proves_lt(0, x[2 + k]):
             raise fail(site, f"spatial dim {k} of the result would be {size}", "less padding")
     return tuple(maximum(0, size) for size in found)
 

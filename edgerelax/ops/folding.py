@@ -3,7 +3,18 @@
 Each gives an `Expr`, or None where the result cannot be said for all values.
 """
 
-from edgerelax.sym import Expr, as_expr, eq, ge, lt, prove_eq, prove_le, prove_lt, select
+from edgerelax.sym import (
+    Expr,
+    as_expr,
+    eq,
+    ge,
+    lt,
+    prove_eq,
+    prove_lt,
+    proves_le,
+    proves_lt,
+    select,
+)
 
 MAX_POWER = 8
 
@@ -22,13 +33,13 @@ def quotient(a: Expr, b: Expr) -> Expr | None:
     """Division that truncates toward zero; x / 0 is 0."""
     if prove_eq(b, 0) is True:
         return as_expr(0)
-    if prove_lt(b, 0) is True:
+    if proves_lt(b, 0):
         a, b = -a, -b
-    if prove_lt(0, b) is not True:
+    if not proves_lt(0, b):
         return None
-    if prove_le(0, a) is True:
+    if proves_le(0, a):
         return a // b
-    if prove_le(a, 0) is True:
+    if proves_le(a, 0):
         return -(-a // b)
     return select(ge(a, 0), a // b, -(-a // b))
 
@@ -37,9 +48,9 @@ def remainder(a: Expr, b: Expr) -> Expr | None:
     """The remainder with the divisor's sign; 0 for a divisor 0."""
     if prove_eq(b, 0) is True:
         return as_expr(0)
-    if prove_lt(0, b) is True:
+    if proves_lt(0, b):
         return a % b
-    return -(-a % -b) if prove_lt(b, 0) is True else None
+    return -(-a % -b) if proves_lt(b, 0) else None
 
 
 def truncated_remainder(a: Expr, b: Expr) -> Expr | None:

@@ -32,7 +32,7 @@ from edgerelax.sym import (
     ge,
     maximum,
     minimum,
-    prove_le,
+    proves_le,
 )
 from edgerelax.sym import select as choose
 
@@ -54,9 +54,9 @@ def slice_bounds(
     [0, dim - 1] and end to [-1, dim - 1] for backward ones.
     """
     size, begin, stop, stride = as_expr(dim), as_expr(start), as_expr(end), as_expr(step)
-    if prove_le(1, stride) is True:
+    if proves_le(1, stride):
         return _forward(size, begin, stop, stride)
-    if prove_le(stride, -1) is True:
+    if proves_le(stride, -1):
         return _backward(size, begin, stop, stride)
     ahead = _forward(size, begin, stop, maximum(1, stride))
     back = _backward(size, begin, stop, minimum(-1, stride))
@@ -194,7 +194,7 @@ def _infer_pad(site: CallSite) -> Annotation:
     dims = list(source.dims)
     for axis, (before, after) in _pads(site, len(dims)).items():
         dims[axis] = dims[axis] + before + after
-        if prove_le(dims[axis], -1) is True:
+        if proves_le(dims[axis], -1):
             raise fail(
                 site, f"pads {before} and {after} take more than dim {axis}, {source.dims[axis]}"
             )
@@ -240,7 +240,7 @@ def _place(mode: str, at: Expr, dim: Expr, before: Expr, after: Expr) -> Expr:
             found = maximum(0, minimum(inner, last))
         case "wrap":
             found = inner % maximum(1, size)
-        case "reflect" if prove_le(before, last) is True and prove_le(after, last) is True:
+        case "reflect" if proves_le(before, last) and proves_le(after, last):
             folded = maximum(inner, -inner)
             found = minimum(folded, last * 2 - folded)
         case "reflect":

@@ -19,8 +19,8 @@ from edgerelax.sym import (
     maximum,
     minimum,
     prove_eq,
-    prove_le,
-    prove_lt,
+    proves_le,
+    proves_lt,
 )
 
 
@@ -60,12 +60,12 @@ class Window:
 
     @property
     def may_start_before(self) -> bool:
-        return prove_le(self.begin, 0) is not True
+        return not proves_le(self.begin, 0)
 
     @property
     def may_end_after(self) -> bool:
         """Whether some tap may look beyond the end: by the count, only where there is padding."""
-        return self.ceil or prove_le(self.end, 0) is not True
+        return self.ceil or not proves_le(self.end, 0)
 
     def inside(self, at: ExprLike, tap: ExprLike) -> Scalar:
         """Whether a tap looks into the input: a literal if it always does."""
@@ -144,7 +144,7 @@ def _check_fits(site: CallSite, k: int, window: Window) -> None:
     if prove_eq(window.kernel, 0) is True:
         raise fail(site, f"the kernel's spatial dim {k} is 0")
     padded = window.size + window.begin + window.end
-    if prove_lt(padded, window.span) is True and prove_lt(0, window.size) is True:
+    if proves_lt(padded, window.span) and proves_lt(0, window.size):
         raise fail(
             site,
             f"a window reaches {window.span}, spatial dim {k} with its padding is {padded}",

@@ -41,7 +41,7 @@ from edgerelax.passes.classify import (
     loads_stay_contiguous,
 )
 from edgerelax.passes.fuse_loops import merge
-from edgerelax.sym import Expr, as_expr, product, prove_lt
+from edgerelax.sym import Expr, as_expr, product, proves_lt
 
 ROWS = frozenset((Kind.REDUCTION, Kind.ROW))
 MAPS = frozenset((Kind.ELEMENTWISE, Kind.BROADCAST))
@@ -217,7 +217,7 @@ class _Fuser:
         if any(node.kind > Kind.INJECTIVE for node in group):
             return False
         given = sum((_bytes(value) for value in _operands_of(group)), start=as_expr(0))
-        return prove_lt(given, _bytes(group[-1].var)) is True
+        return proves_lt(given, _bytes(group[-1].var))
 
     def _moves_into(self, group: list[_Node], anchored: list[_Node]) -> bool:
         """Whether all but a contraction's group only move what it loads, for free.

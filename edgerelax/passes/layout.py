@@ -64,7 +64,7 @@ from edgerelax.passes.orders import (
     permuted,
     transposition,
 )
-from edgerelax.sym import Expr, Symbol, as_expr, product, prove_le
+from edgerelax.sym import Expr, Symbol, as_expr, product, proves_le
 
 TYPICAL = 64
 """What a size is taken to be, as far as its bounds allow."""
@@ -350,7 +350,7 @@ class _Search:
             after = self._cost(states)
             if typical(after) >= typical(before):
                 continue
-            if prove_le(after, before) is not True:
+            if not proves_le(after, before):
                 self.outcome.skip("copies that are fewer only at some sizes", starts[0][0].var.name)
                 continue
             self.states = states

@@ -38,7 +38,7 @@ from edgerelax.sym import (
     bounds,
     maximum,
     product,
-    prove_le,
+    proves_le,
     upper_bound,
 )
 
@@ -325,13 +325,13 @@ def _assign_symbolic(
     for token in sorted(tokens, key=lambda t: (-_about(t.bytes), t.first)):
         known = by_device.setdefault(token.device, [])
         free = [slab for slab in known if slab.is_free(token, entry)]
-        found = next((s for s in free if prove_le(token.bytes, s.size) is True), None)
+        found = next((s for s in free if proves_le(token.bytes, s.size)), None)
         if found is None and token.bytes.symbols() <= entry:
             found = next((s for s in free if s.size.symbols() <= entry), None)
         if found is None:
             found = _Open(len(slabs) + sum(map(len, by_device.values())), token.bytes, [])
             known.append(found)
-        elif prove_le(token.bytes, found.size) is not True:
+        elif not proves_le(token.bytes, found.size):
             found.size = maximum(found.size, token.bytes)
         found.tenants.append(token)
         places[token] = Place(found.number, as_expr(0), token.bytes)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from edgerelax.ir.graph import Call
 from edgerelax.passes.fold_transposes import dims_of
-from edgerelax.sym import Expr, as_expr, product, prove_eq, prove_le
+from edgerelax.sym import Expr, as_expr, product, prove_eq, proves_le
 
 Dims = tuple[Expr, ...]
 Part = tuple[Expr, Expr]
@@ -203,9 +203,9 @@ def _sliced(view: View, call: Call, given: Dims, result: Dims) -> View | None:
     named = range(len(starts)) if axes is None else axes
     for at, start, step in zip(named, map(as_expr, starts), map(as_expr, steps), strict=True):
         axis = at % len(given)
-        first = given[axis] + start if prove_le(start, -1) is True else start
-        inside = prove_le(0, first) is True and prove_le(first, given[axis]) is True
-        if not inside or prove_le(1, step) is not True or len(dims[axis]) > 1:
+        first = given[axis] + start if proves_le(start, -1) else start
+        inside = proves_le(0, first) and proves_le(first, given[axis])
+        if not inside or not proves_le(1, step) or len(dims[axis]) > 1:
             return None
         stride = dims[axis][0][1] if dims[axis] else as_expr(0)
         offset = offset + first * stride

@@ -25,8 +25,8 @@ from edgerelax.sym import (
     ceildiv,
     divisible,
     product,
-    prove_lt,
     prove_nonneg,
+    proves_lt,
 )
 
 Gather = Callable[[Scalar], tuple[KExpr, int]]
@@ -51,13 +51,13 @@ def numel(buffer: Buffer) -> Expr:
 def in_bounds(load: Load) -> bool:
     """Whether it is proven that the load is in range wherever its axes are."""
     inside = all(
-        prove_nonneg(at) is True and prove_lt(at, dim) is True
+        prove_nonneg(at) is True and proves_lt(at, dim)
         for at, dim in zip(load.index, load.buffer.dims, strict=True)
     )
     if inside:
         return True
     flat = flat_index(load.buffer, load.index)
-    return prove_nonneg(flat) is True and prove_lt(flat, numel(load.buffer)) is True
+    return prove_nonneg(flat) is True and proves_lt(flat, numel(load.buffer))
 
 
 def stride_of(expr: Expr, axis: Axis) -> Expr | None:
@@ -194,7 +194,7 @@ class Indexer:
         if den.as_int() == 0:
             return i32(0), 0  # inside a loop over nothing; WGSL refuses such a division
         (a, d1), (b, d2) = self.cell(num), self.cell(den)
-        if prove_nonneg(num) is True and prove_lt(0, den) is True:
+        if prove_nonneg(num) is True and proves_lt(0, den):
             return kop("index_div", a, b), max(d1, d2)
         return kop("div", kop("sub", a, kop("mod", a, b)), b), max(d1, d2)
 

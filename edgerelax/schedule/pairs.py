@@ -19,7 +19,7 @@ from edgerelax.schedule.contraction import contraction
 from edgerelax.schedule.cost import typical
 from edgerelax.schedule.strategies.base import Reject
 from edgerelax.schedule.words import Made, Rewritten, Step, like, over_words, words_of
-from edgerelax.sym import Axis, divisible, prove_lt
+from edgerelax.sym import Axis, divisible, proves_lt
 
 _REUSE = 8  # steps that each pair stands for, from which on making it pays
 
@@ -40,7 +40,7 @@ def _in_pairs(func: LoopFunc, stage: Stage) -> Rewritten | None:
     products = _Products(func, stage, body, frozenset(n.buffer.name for n in loads(found.right)))
     for axis in sorted(stage.reduce, key=lambda a: -typical(a.extent)):
         guarded = stage.where is not None and axis in stage.where.axes()
-        if not guarded and not prove_lt(axis.extent, 3):
+        if not guarded and not proves_lt(axis.extent, 3):
             paired = products.along(axis)
             if paired is not None:
                 return paired

@@ -17,7 +17,7 @@ from edgerelax.schedule.contraction import contraction
 from edgerelax.schedule.cost import typical
 from edgerelax.schedule.strategies.base import Reject
 from edgerelax.schedule.words import Made, Rewritten, Step, over_words, words_of
-from edgerelax.sym import Axis, divisible, prove_lt
+from edgerelax.sym import Axis, divisible, proves_lt
 
 _REUSE = 128  # steps that each word stands for, from which on a launch to make it pays
 _ONES = 0x01010101
@@ -68,7 +68,7 @@ class _Products:
         if not right.is_plain:
             return None
         for axis in sorted(stage.reduce, key=lambda a: -typical(a.extent)):
-            if not prove_lt(axis.extent, 4):
+            if not proves_lt(axis.extent, 4):
                 found = self._along(axis, left, right)
                 if found is not None:
                     return found

@@ -16,7 +16,7 @@ from edgerelax.schedule.points import decompose, result_of, store_flat, substitu
 from edgerelax.schedule.reduce import Reduction, begin, convert, fold_lanes, lanes_of, splat
 from edgerelax.schedule.scalars import Scalars
 from edgerelax.schedule.writer import Writer, plus
-from edgerelax.sym import Atom, Axis, ExprLike, as_expr, divisible, prove_lt
+from edgerelax.sym import Atom, Axis, ExprLike, as_expr, divisible, proves_lt
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class Tile:
             self._step(sums)
             return
         innermost = len(axes) == 1 and not pending
-        if innermost and self.w.target.is_gpu and not prove_lt(axes[0].extent, 8):
+        if innermost and self.w.target.is_gpu and not proves_lt(axes[0].extent, 8):
             self._unrolled(axes[0], sums)
             return
         if innermost and self.dot:

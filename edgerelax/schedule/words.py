@@ -24,7 +24,7 @@ from edgerelax.ir.scalar import (
 from edgerelax.schedule.cost import typical
 from edgerelax.schedule.index import is_one, stride_of
 from edgerelax.schedule.points import count
-from edgerelax.sym import Atom, Axis, Expr, ExprLike, ceildiv, divisible, prove_eq, prove_lt
+from edgerelax.sym import Atom, Axis, Expr, ExprLike, ceildiv, divisible, prove_eq, proves_lt
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def _place(load: Load, step: Step) -> int | None:
         return None
     (place,) = places
     at = load.index[place]
-    fits = is_one(stride_of(at, step.axis)) and prove_lt(at, load.buffer.dims[place])
+    fits = is_one(stride_of(at, step.axis)) and proves_lt(at, load.buffer.dims[place])
     return place if fits and divisible(at - step.axis, step.width) else None
 
 

@@ -20,7 +20,7 @@ from edgerelax.sym.expr import (
     product,
     symbol,
 )
-from edgerelax.sym.prove import prove_eq, prove_le, prove_lt, prove_nonneg
+from edgerelax.sym.prove import prove_eq, prove_le, prove_lt, prove_nonneg, proves_le, proves_lt
 from edgerelax.sym.solve import Solution, unify
 from edgerelax.sym.text import parse, parse_ast, to_text
 
@@ -28,6 +28,6 @@ __all__ = [
     "Atom", "Axis", "Cond", "Emitter", "Expr", "ExprLike", "FloorDiv", "Max", "Min", "Opaque",
     "Select", "Solution", "Symbol", "as_expr", "axis", "bounds", "ceildiv", "divisible", "emit",
     "eq", "ge", "gt", "holds", "le", "lt", "maximum", "minimum", "multiple", "parse", "parse_ast",
-    "product", "prove_eq", "prove_le", "prove_lt", "prove_nonneg", "select", "symbol", "to_text",
-    "unify", "upper_bound",
+    "product", "prove_eq", "prove_le", "prove_lt", "prove_nonneg", "proves_le", "proves_lt",
+    "select", "symbol", "to_text", "unify", "upper_bound",
 ]  # fmt: skip

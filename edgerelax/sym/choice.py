@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 
 from edgerelax.sym.expr import Cond, Expr, ExprLike, Max, Min, Select, as_expr
-from edgerelax.sym.prove import prove_eq, prove_le
+from edgerelax.sym.prove import prove_eq, prove_le, proves_le
 
 
 def minimum(*args: ExprLike) -> Expr:
     """The least of all; arguments that are provably not the least are dropped."""
-    kept = _extremes(args, Min, lambda a, b: prove_le(a, b) is True)
+    kept = _extremes(args, Min, lambda a, b: proves_le(a, b))
     return kept[0] if len(kept) == 1 else Min(kept).expr
 
 
 def maximum(*args: ExprLike) -> Expr:
     """The greatest of all; arguments that are provably not the greatest are dropped."""
-    kept = _extremes(args, Max, lambda a, b: prove_le(b, a) is True)
+    kept = _extremes(args, Max, lambda a, b: proves_le(b, a))
     return kept[0] if len(kept) == 1 else Max(kept).expr
 
 

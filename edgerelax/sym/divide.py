@@ -123,9 +123,9 @@ def _by_expr(a: Expr, b: Expr) -> Expr:
     constant = _constant_quotient(rest, b)
     if constant is not None:
         return quotient + constant
-    from edgerelax.sym.prove import prove_le, prove_lt
+    from edgerelax.sym.prove import proves_le, proves_lt
 
-    if prove_le(0, rest) is True and prove_lt(rest, b) is True:
+    if proves_le(0, rest) and proves_lt(rest, b):
         return quotient
     common = _common(rest, b)
     if common:

@@ -53,6 +53,16 @@ def prove_lt(a: ExprLike, b: ExprLike) -> bool | None:
     return prove_le(as_expr(a) + 1, b)
 
 
+def proves_le(a: ExprLike, b: ExprLike) -> bool:
+    """Whether a <= b is proved for all sizes. False is no disproof."""
+    return prove_nonneg(as_expr(b) - as_expr(a))
+
+
+def proves_lt(a: ExprLike, b: ExprLike) -> bool:
+    """Whether a < b is proved for all sizes. False is no disproof."""
+    return proves_le(as_expr(a) + 1, b)
+
+
 def prove_nonneg(e: ExprLike) -> bool:
     """Whether e >= 0 is proved. False is no disproof."""
     return _is_proved(as_expr(e))

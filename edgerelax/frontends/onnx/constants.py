@@ -15,7 +15,7 @@ from edgerelax.ir.concrete import concrete
 from edgerelax.ir.graph import Call, Constant, Expression, MatchCast, Value, Var
 from edgerelax.ir.op import Array
 from edgerelax.ir.types import IntTensor, as_tensor, exprs_in
-from edgerelax.sym import Expr, as_expr, ceildiv, prove_eq, prove_le
+from edgerelax.sym import Expr, as_expr, ceildiv, prove_eq, proves_le
 
 LIMIT = 1 << 16
 """Constants of more elements are left to the compiler's fold pass."""
@@ -85,7 +85,7 @@ class Constants:
     def whole(self, value: Value) -> tuple[Expr, ...] | None:
         """A float value of rank 0 or 1 truncated to integers, if they are known."""
         found = self.ratios(value)
-        if found is None or any(prove_le(0, r.top) is not True for r in found):
+        if found is None or any(not proves_le(0, r.top) for r in found):
             return None
         return tuple(r.top // r.bottom for r in found)
 
@@ -176,7 +176,7 @@ def _quotient(a: Ratio, b: Ratio) -> Ratio | None:
     number = b.top.as_int()
     if number is not None and number > 0 and number & (number - 1) == 0:
         return _reduced(a.top * b.bottom, a.bottom * number)
-    if prove_le(1, b.top) is not True:
+    if not proves_le(1, b.top):
         return None
     whole = (a.top * b.bottom) // b.top
     exact = prove_eq(whole * b.top, a.top * b.bottom)

@@ -8,7 +8,7 @@ from edgerelax.frontends.onnx.registry import Result, importer
 from edgerelax.ir.dtypes import I64
 from edgerelax.ir.graph import Value
 from edgerelax.ops.shaping import flattened, resolve_reshape, squeezed, unsqueezed
-from edgerelax.sym import Expr, as_expr, eq, maximum, product, prove_eq, prove_le, select
+from edgerelax.sym import Expr, as_expr, eq, maximum, product, prove_eq, proves_le, select
 
 
 @importer("Shape")
@@ -28,7 +28,7 @@ def _reshape(node: Node) -> Result:
     x = node.value(0)
     dims, target = node.dims(x), node.ints(1, lo=-1, what="the shape") or ()
     allow_zero = bool(node.attr("allowzero", 0))
-    if all(t.as_int() is not None or prove_le(0, t) is True for t in target):
+    if all(t.as_int() is not None or proves_le(0, t) for t in target):
         return node.reshape(x, resolve_reshape(dims, target, allow_zero))
     return node.reshape(x, _decided_later(node, dims, target, allow_zero))
 

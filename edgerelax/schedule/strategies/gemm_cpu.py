@@ -25,7 +25,7 @@ from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.tile import Group, Tile
 from edgerelax.schedule.writer import Writer, plus
-from edgerelax.sym import Axis, as_expr, ceildiv, divisible, prove_lt, upper_bound
+from edgerelax.sym import Axis, as_expr, ceildiv, divisible, proves_lt, upper_bound
 
 _PANEL = 32768  # elements of the right factor that an iteration reads, at most: part of an L2
 _PANELS = 4  # that a single row takes at once
@@ -89,7 +89,7 @@ def _runs_along_steps(found: Contraction) -> bool:
         and is_contiguous(found.left, inner)
         and is_contiguous(found.right, inner)
         and not is_contiguous(found.right, found.column)
-        and not prove_lt(inner.extent, 8)
+        and not proves_lt(inner.extent, 8)
     )
 
 

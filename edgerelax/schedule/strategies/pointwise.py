@@ -34,7 +34,7 @@ from edgerelax.schedule.reduce import convert
 from edgerelax.schedule.scalars import Scalars
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.writer import Writer
-from edgerelax.sym import as_expr, ceildiv, divisible, prove_eq, prove_le
+from edgerelax.sym import as_expr, ceildiv, divisible, prove_eq, proves_le
 
 GROUP = 64
 _CHUNK = 4096  # innermost elements of a map that one CPU iteration computes
@@ -182,7 +182,7 @@ def cpu_rows(p: Points, target: Target, comment: str) -> Kernel:
         return w.kernel(p.name, as_expr(1), 1, comment)
     *outer, inner = stage.axes
     chunk = _CHUNK if stage.combiner is None else _REDUCE_CHUNK
-    whole = prove_le(inner.extent, chunk) is True
+    whole = proves_le(inner.extent, chunk)
     chunks = as_expr(1) if whole else ceildiv(inner.extent, chunk)
     extent = w.params.scalar(inner.extent)
     start: KExpr = i32(0)
@@ -194,7 +194,7 @@ def cpu_rows(p: Points, target: Target, comment: str) -> Kernel:
         stop = w.let("b", kop("min", extent, kop("add", start, i32(chunk))))
     for axis, value in zip(outer, decompose(w, number, [a.extent for a in outer]), strict=True):
         w.bind(axis, value)
-    vector = p.inner_is_vector and prove_le(inner.extent, 3) is not True
+    vector = p.inner_is_vector and not proves_le(inner.extent, 3)
     if vector:
         start = _vector_loop(w, s, p, start, stop)
     if not (vector and divisible(inner.extent, 4) is True):

@@ -44,7 +44,7 @@ from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.pointwise import is_sub_word
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.writer import Cell, Writer
-from edgerelax.sym import Atom, Expr, ExprLike, as_expr, ceildiv, divisible, prove_lt
+from edgerelax.sym import Atom, Expr, ExprLike, as_expr, ceildiv, divisible, proves_lt
 
 _SCATTERED = 4.0  # times the bytes where threads of a group do not read neighbours
 _LONG = 16  # elements of an innermost row that vectors are good for
@@ -270,7 +270,7 @@ def _is_contiguous(step: Step) -> bool:
     if stage.combiner is not None and stage.combiner not in VECTOR_COMBINERS:
         return False
     inner = step.inner[-1]
-    if prove_lt(inner.extent, 4):
+    if proves_lt(inner.extent, 4):
         return False
     if stage.combiner is None:
         guarded = stage.where is not None and inner in stage.where.axes()

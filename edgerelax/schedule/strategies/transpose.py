@@ -38,7 +38,7 @@ from edgerelax.schedule.strategies.pointwise import GROUP, is_sub_word
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.transposed import SCATTER, SIDE, Transposed, transposed, with_scattered
 from edgerelax.schedule.writer import Writer, plus
-from edgerelax.sym import Axis, as_expr, ceildiv, divisible, prove_le, upper_bound
+from edgerelax.sym import Axis, as_expr, ceildiv, divisible, proves_le, upper_bound
 
 _TILE = 16
 _PITCH = _TILE + 1
@@ -241,7 +241,7 @@ def _strips(turn: Turn, target: Target) -> Kernel:
     w, found = Writer(target, turn.unit.weights), turn.found
     s = Scalars(w)
     width = found.along.extent
-    single = prove_le(width, _CHUNK) is True
+    single = proves_le(width, _CHUNK)
     chunks = as_expr(1) if single else ceildiv(width, _CHUNK)
     strips = ceildiv(found.across.extent, SIDE)
     extents = [*(a.extent for a in found.outer), chunks, strips]

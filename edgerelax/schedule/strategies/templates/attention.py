@@ -37,7 +37,7 @@ from edgerelax.schedule.strategies.base import Emitted
 from edgerelax.schedule.strategies.templates.grids import GROUP, Body, axes_over
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.writer import Writer, plus
-from edgerelax.sym import Axis, Expr, as_expr, ceildiv, divisible, prove_lt, upper_bound
+from edgerelax.sym import Axis, Expr, as_expr, ceildiv, divisible, proves_lt, upper_bound
 
 _TILE = 16  # keys in workgroup memory, at most
 LOWEST = float("-inf")
@@ -312,7 +312,7 @@ class Walk:
     def _share(self, weight: KExpr) -> KExpr:
         """What the sums are multiplied by: 1 over the sum of weights, 0 if there are no keys."""
         share = kop("div", f32(1.0), weight)
-        if prove_lt(0, self.problem.keys) is True:
+        if proves_lt(0, self.problem.keys):
             return share
         some = kop("lt", i32(0), self.w.params.scalar(self.problem.keys))
         return KSelect(F32, 1, some, share, f32(0.0))

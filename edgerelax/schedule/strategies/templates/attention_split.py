@@ -56,8 +56,8 @@ from edgerelax.sym import (
     maximum,
     minimum,
     product,
-    prove_le,
-    prove_lt,
+    proves_le,
+    proves_lt,
     upper_bound,
 )
 
@@ -113,7 +113,7 @@ def refusal(template: Template, target: Target) -> str | None:
     few = upper_bound(split.problem.queries)
     if few is None or few > FEW:
         return "many queries"
-    if prove_lt(_LARGEST, split.bytes) is True:
+    if proves_lt(_LARGEST, split.bytes):
         return "its workspace is too large"
     return None
 
@@ -146,7 +146,7 @@ def few_queries(func: LoopFunc) -> Iterator[tuple[tuple[Cond, ...], LoopFunc]]:
     queries, *sizes = stage.params["sizes"]
     more = (sizes[0] - queries).as_int()
     for most, suffix in ((1, "_one"), (FEW, "_few")):
-        if prove_le(queries, most) is True or prove_lt(most, queries) is True:
+        if proves_le(queries, most) or proves_lt(most, queries):
             continue
         if more is not None and most + more <= GROUP:
             continue  # then keys are as few
@@ -155,7 +155,7 @@ def few_queries(func: LoopFunc) -> Iterator[tuple[tuple[Cond, ...], LoopFunc]]:
         special = replace(stage, params={**stage.params, "sizes": (few, *sizes)})
         size = Split.of(special).bytes
         guards = [eq(queries, 1) if most == 1 else le(queries, most)]
-        if prove_le(size, _LARGEST) is not True:
+        if not proves_le(size, _LARGEST):
             guards.append(le(size, _LARGEST))
         yield tuple(guards), replace(func, name=func.name + suffix, stages=(special,))
 

@@ -15,7 +15,7 @@ from edgerelax.schedule.strategies.base import Emitted
 from edgerelax.schedule.strategies.templates.grids import Body, axes_over, each
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.widen import wide_dtype
-from edgerelax.sym import Axis, Expr, as_expr, ceildiv, prove_le
+from edgerelax.sym import Axis, Expr, as_expr, ceildiv, proves_le
 
 _CHUNK = 256
 
@@ -23,7 +23,7 @@ _CHUNK = 256
 def emit(template: Template, name: str, weights: frozenset[str], target: Target) -> Emitted:
     """One serial pass over each row, or three kernels for chunks."""
     scan = _Scan.of(template)
-    if target.is_gpu and prove_le(scan.length, _CHUNK) is not True:
+    if target.is_gpu and not proves_le(scan.length, _CHUNK):
         return scan.in_chunks(name, weights, target)
 
     def row(body: Body) -> None:
