@@ -6,8 +6,8 @@ import wasmtime
 
 from edgerelax.hosts.instance import compile_kernels
 
-COUNT = 6
-ADD_ONE, ADD, SINE, TRAP, ACCUMULATE, COUNT_VISITS = range(COUNT)
+COUNT = 7
+ADD_ONE, ADD, SINE, TRAP, ACCUMULATE, COUNT_VISITS, OUTSIDE = range(COUNT)
 
 _LOOP = """
   (func ${name} (param $a i32) (param $i i32) (param $end i32) (local $at i32)
@@ -31,11 +31,12 @@ _WAT = f"""
   (import "env" "base" (global $base i32))
   (import "env" "er_sinf" (func $sinf (param f32) (result f32)))
   (import "env" "stackSave" (func $stack (result i32)))
-  (elem (global.get $base) $add_one $add $sine $trap $accumulate $count_visits)
+  (elem (global.get $base) $add_one $add $sine $trap $accumulate $count_visits $outside)
   {_LOOP.format(name="add_one", dst=4, value=f"(f32.add (f32.const 1) {_load(0)})")}
   {_LOOP.format(name="add", dst=8, value=f"(f32.add {_load(0)} {_load(4)})")}
   {_LOOP.format(name="sine", dst=4, value=f"(call $sinf {_load(0)})")}
   (func $trap (param i32 i32 i32) unreachable)
+  (func $outside (param i32 i32 i32) (drop (i32.load (i32.const 0x7fffff00))))
   (func $accumulate (param $a i32) (param $i i32) (param $end i32) (local $at i32)
     (block $out (loop $more
       (br_if $out (i32.ge_s (local.get $i) (local.get $end)))

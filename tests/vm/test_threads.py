@@ -45,11 +45,11 @@ def test_random_jobs_under_the_thread_sanitizer(pool: Path, helpers: int) -> Non
     assert traps == 0 or helpers > 0
 
 
-def _program(steps: int) -> bytes:
+def _program(steps: int, visit: int = cpu_kernels.COUNT_VISITS) -> bytes:
     """y = a slab whose words are counted up by each visit, in an odd number of launches."""
     builder = ProgramBuilder()
     slab = builder.slab("cpu")
-    kernel = builder.kernel("cpu", cpu_kernels.COUNT_VISITS, 1, scalars=2, steps=2)
+    kernel = builder.kernel("cpu", visit, 1, scalars=2, steps=2)
     f = builder.function("main", [InputSpec("limit", I32, 1)], [OutputSpec("y", I32)])
     n, four = f.load_dim(0, 0), f.const(4)
     (limit,) = f.read("cpu", Binding("input", 0, four), I32, 1)
@@ -64,9 +64,11 @@ def _program(steps: int) -> bytes:
 
 
 @contextmanager
-def _model(threads: int, steps: int = 1000) -> Iterator[VmModel]:
+def _model(
+    threads: int, steps: int = 1000, visit: int = cpu_kernels.COUNT_VISITS
+) -> Iterator[VmModel]:
     vm = Vm(threads)
-    model = vm.open(_program(steps))
+    model = vm.open(_program(steps, visit))
     model.load_kernels(cpu_kernels.wasm(), cpu_kernels.COUNT)
     yield model
     model.close()
@@ -140,6 +142,16 @@ def test_a_trap_of_the_caller_waits_for_its_helpers() -> None:
                 _visits(model, 4099, limit=1)
             assert caught.value.code == "trap"
             np.testing.assert_array_equal(_visits(model, 1000), 3)
+
+
+@pytest.mark.parametrize("n", [1, 4099])
+def test_an_access_outside_of_shared_memory(n: int) -> None:
+    """Of the caller, or of whoever comes first."""
+    with _model(3, visit=cpu_kernels.OUTSIDE) as model:
+        for _ in range(20):
+            with pytest.raises(VmError, match="trapped") as caught:
+                _visits(model, n)
+            assert caught.value.code == "trap"
 
 
 def _alive() -> int:
