@@ -71,7 +71,7 @@ def _passes(loop: For, lets: Mapping[str, KExpr], scalars: Mapping[str, Expr]) -
     if start is None or stop is None:
         return as_expr(_UNKNOWN)
     passes = ceildiv(stop - start, loop.step)
-    return _capped(maximum(passes, 0), _MOST_PASSES)
+    return _capped(maximum(passes, 0, search=False), _MOST_PASSES)
 
 
 def _size(expr: KExpr, lets: Mapping[str, KExpr], scalars: Mapping[str, Expr]) -> Expr | None:
@@ -85,7 +85,7 @@ def _size(expr: KExpr, lets: Mapping[str, KExpr], scalars: Mapping[str, Expr]) -
             return _size(lets[expr.name], lets, scalars)
         case KSelect(then=a, other=b):  # of the passes of a loop and none
             x, y = _size(a, lets, scalars), _size(b, lets, scalars)
-            return None if x is None or y is None else maximum(x, y)
+            return None if x is None or y is None else maximum(x, y, search=False)
         case KOp(fn=fn, args=(a, b)) if fn in _ARITHMETIC:
             x, y = _size(a, lets, scalars), _size(b, lets, scalars)
             return None if x is None or y is None else _ARITHMETIC[fn](x, y)
@@ -108,8 +108,8 @@ _ARITHMETIC: Mapping[str, Callable[[Expr, Expr], Expr | None]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
-    "min": lambda a, b: minimum(a, b),
-    "max": lambda a, b: maximum(a, b),
+    "min": lambda a, b: minimum(a, b, search=False),
+    "max": lambda a, b: maximum(a, b, search=False),
     "index_div": _divided,
     "index_mod": _rest,
 }
@@ -117,4 +117,4 @@ _ARITHMETIC: Mapping[str, Callable[[Expr, Expr], Expr | None]] = {
 
 def _capped(expr: Expr, most: int) -> Expr:
     bound = upper_bound(expr)
-    return expr if bound is not None and bound <= most else minimum(expr, most)
+    return expr if bound is not None and bound <= most else minimum(expr, most, search=False)

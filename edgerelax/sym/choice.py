@@ -1,24 +1,40 @@
 """Minimum, maximum, selection and the conditions they ask."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from edgerelax.sym.bounds import bounds
 from edgerelax.sym.expr import Cond, Expr, ExprLike, Max, Min, Select, as_expr
 from edgerelax.sym.prove import prove_eq, prove_le, proves_le
 
 
-def minimum(*args: ExprLike) -> Expr:
-    """The least of all; arguments that are provably not the least are dropped."""
-    kept = _extremes(args, Min, lambda a, b: proves_le(a, b))
+def minimum(*args: ExprLike, search: bool = True) -> Expr:
+    """The least of all; arguments that are provably not the least are dropped.
+
+    Without `search` bounds alone decide what is dropped: for estimates, of which there are many.
+    """
+    is_le = proves_le if search else _is_le_by_bounds
+    kept = _extremes(args, Min, is_le)
     return kept[0] if len(kept) == 1 else Min(kept).expr
 
 
-def maximum(*args: ExprLike) -> Expr:
-    """The greatest of all; arguments that are provably not the greatest are dropped."""
-    kept = _extremes(args, Max, lambda a, b: proves_le(b, a))
+def maximum(*args: ExprLike, search: bool = True) -> Expr:
+    """The greatest of all; arguments that are provably not the greatest are dropped.
+
+    Without `search` bounds alone decide what is dropped.
+    """
+    is_le = proves_le if search else _is_le_by_bounds
+    kept = _extremes(args, Max, lambda a, b: is_le(b, a))
     return kept[0] if len(kept) == 1 else Max(kept).expr
 
 
-def _extremes(args: Sequence[ExprLike], kind: type[Min | Max], wins: object) -> tuple[Expr, ...]:
+def _is_le_by_bounds(a: ExprLike, b: ExprLike) -> bool:
+    least, _ = bounds(as_expr(b) - as_expr(a))
+    return least is not None and least >= 0
+
+
+def _extremes(
+    args: Sequence[ExprLike], kind: type[Min | Max], wins: Callable[[Expr, Expr], bool]
+) -> tuple[Expr, ...]:
     if not args:
         raise ValueError(f"{kind.word} of nothing")
     flat: list[Expr] = []
@@ -27,9 +43,9 @@ def _extremes(args: Sequence[ExprLike], kind: type[Min | Max], wins: object) -> 
         flat.extend(atom.args if isinstance(atom, kind) else (arg,))
     kept: list[Expr] = []
     for arg in sorted(set(flat), key=lambda e: e.order):
-        if any(wins(other, arg) for other in kept):  # type: ignore[operator]
+        if any(wins(other, arg) for other in kept):
             continue
-        kept = [other for other in kept if not wins(arg, other)]  # type: ignore[operator]
+        kept = [other for other in kept if not wins(arg, other)]
         kept.append(arg)
     return tuple(kept)
 
