@@ -65,13 +65,16 @@ class File:
 
 def is_gguf(path: str | Path) -> bool:
     """Whether a file is named or begins as GGUF files do."""
-    if Path(path).suffix.lower() == ".gguf":
-        return True
+    named = Path(path).suffix.lower() == ".gguf"
+    if named or not Path(path).is_file():
+        return named
     with Path(path).open("rb") as stream:
         return stream.read(4) == MAGIC
 
 
 def _check_header(path: Path) -> None:
+    if not path.is_file():
+        raise InputError(f"{path} is a folder" if path.exists() else f"{path}: no such file")
     with path.open("rb") as stream:
         head = stream.read(8)
     if head[:4] != MAGIC:
