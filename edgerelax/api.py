@@ -125,7 +125,7 @@ def load(
 
     Auto takes a hardware GPU, else the CPU. `libraries` are the functions that the artifact was
     compiled to call, by name. `threads` share the work of the CPU's kernels; None takes one for
-    each core, at most 8. Results do not depend on it.
+    each core, at most 8, and with fewer than 4 cores just one. Results do not depend on it.
     """
     return open_session(Artifact.open(folder), device, variant, libraries, threads)
 

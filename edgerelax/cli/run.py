@@ -26,7 +26,10 @@ def run(
     ] = None,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, help="Threads for the CPU's kernels; by default the cores, up to 8."),
+        typer.Option(
+            min=1,
+            help="Threads for the CPU's kernels; by default 4 to 8 as there are cores, else 1.",
+        ),
     ] = None,
     function: Annotated[str, typer.Option(help="The function to run.")] = "main",
     repeat: Annotated[int, typer.Option(min=1, help="Run so many times; print the median.")] = 1,

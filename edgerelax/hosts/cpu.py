@@ -12,7 +12,9 @@ from edgerelax.hosts.session import Session
 OFFER = Offer("cpu", features=WASM_FEATURES)
 
 
-MOST_THREADS = 8  # by default: beyond, what threads wait for is memory
+# By default. With fewer cores threads gain less than their bounds checks take (instance.engine);
+# with more, what they wait for is memory.
+LEAST_CORES, MOST_THREADS = 4, 8
 
 
 def open_cpu(
@@ -24,10 +26,15 @@ def open_cpu(
     """A session whose kernels run as WebAssembly on the CPU, library functions beside them.
 
     `threads` share the kernels' work. None: one for each core that this process may use, at most
-    MOST_THREADS.
+    MOST_THREADS; one in all where there are fewer than LEAST_CORES.
     """
     bound = bind(program, libraries or {})["cpu"]
-    return Session(artifact, program, None, bound, threads or min(_cores(), MOST_THREADS))
+    return Session(artifact, program, None, bound, threads or _default_threads())
+
+
+def _default_threads() -> int:
+    cores = _cores()
+    return 1 if cores < LEAST_CORES else min(cores, MOST_THREADS)
 
 
 def _cores() -> int:

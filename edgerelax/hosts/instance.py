@@ -44,7 +44,7 @@ def engine(shared: bool, /) -> wasmtime.Engine:
 
     wasmtime 50 ends the process at an access outside of a shared memory that two instances of a
     store import (it finds the fault in both), so those check bounds themselves. That makes kernels
-    about a fifth slower.
+    up to half as slow again.
     """
     config = wasmtime.Config()
     config.wasm_simd = True
