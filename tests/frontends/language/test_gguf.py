@@ -127,7 +127,7 @@ def test_a_file_of_another_kind(tmp_path: Path) -> None:
     path.write_bytes(b"GGUF\x09\x00\x00\x00" + bytes(100))
     with pytest.raises(InputError, match="GGUF version 9; versions 2 and 3"):
         edgerelax.compile(path)
-    with pytest.raises(InputError, match="none.gguf: no such file"):
+    with pytest.raises(InputError, match=r"none\.gguf: no such file"):
         edgerelax.compile(tmp_path / "none.gguf")
     path.write_bytes(b"PK\x03\x04" + bytes(100))
     with pytest.raises(InputError, match="no GGUF file"):
