@@ -289,7 +289,7 @@ class _Run:
     def _accessors(self) -> Accessors:
         active, group = self.active, self.group[self.active]
         who = group * self.width + self.local[active]
-        return Accessors(who, group, self.epoch[self.slot[active]])
+        return Accessors(who + 1, group + 1, self.epoch[self.slot[active]])
 
     def _lanes(self, at: Values, lanes: int) -> Values:
         """Flat element numbers of every active invocation and lane."""

@@ -16,7 +16,7 @@ from edgerelax.ir.dtypes import DType
 Array = npt.NDArray[Any]
 Ids = npt.NDArray[np.int64]
 
-_NONE, _MANY = -1, -2
+_NONE, _MANY = 0, -1  # zeros take no memory until they are touched
 
 
 class KernelFault(Exception):  # noqa: N818
@@ -27,8 +27,8 @@ class Marks:
     """Who touched each element last: the invocation, its workgroup, and that workgroup's epoch."""
 
     def __init__(self, size: int) -> None:
-        self.who = np.full(size, _NONE, np.int64)
-        self.group = np.full(size, _NONE, np.int64)
+        self.who = np.zeros(size, np.int64)
+        self.group = np.zeros(size, np.int64)
         self.epoch = np.zeros(size, np.int64)
 
     def clash(self, at: Ids, by: "Accessors") -> npt.NDArray[np.bool_]:
@@ -51,7 +51,10 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Accessors:
-    """Per access: the invocation, its workgroup, and how many barriers that has passed."""
+    """Per access: the invocation, its workgroup, and how many barriers that has passed.
+
+    Invocations and workgroups are counted from 1.
+    """
 
     who: Ids
     group: Ids
@@ -127,7 +130,8 @@ class Memory:
         k = int(np.argmax(clash))
         raise KernelFault(
             f"race: {access} of {self.name}[{int(at[k]) % max(self.bound, 1)}] by invocation "
-            f"{int(by.who[k])} (workgroup {int(by.group[k])}) against {other} by another one"
+            f"{int(by.who[k]) - 1} (workgroup {int(by.group[k]) - 1}) against {other} by another"
+            " one"
         )
 
 
