@@ -45,6 +45,9 @@ class _Memory:
 Loops = Mapping[str, LoopFunc]
 Schedules = Mapping[tuple[str, str], Schedule]  # (loop function, device)
 
+Played = tuple[str, str, int, str, str]
+"""A version of a loop function's schedule on a device, an operand and an output."""
+
 _PLAYED = 1 << 15  # elements of an output that a kernel is played for, at most: the first
 _LARGEST = 1 << 21  # elements of an output beyond which smaller sizes stand for these
 
@@ -55,12 +58,14 @@ def check_plan(
     sizes: Mapping[Symbol, int],
     loops: Loops = MappingProxyType({}),
     schedules: Schedules = MappingProxyType({}),
+    played: set[Played] | None = None,
 ) -> None:
     """Raises VerifyError with the first fault at these sizes.
 
-    A plan with calls in place needs the loop functions and their schedules.
+    A plan with calls in place needs the loop functions and their schedules. What is in `played`
+    is not played again, what is played now gets there: for checks at several sizes.
     """
-    checker = _Checker(plan, sizes, loops, schedules)
+    checker = _Checker(plan, sizes, loops, schedules, set() if played is None else played)
     checker.block(func.body, _Memory())
 
 
@@ -71,9 +76,10 @@ class _Checker:
         sizes: Mapping[Symbol, int],
         loops: Loops,
         schedules: Schedules,
+        played: set[Played],
     ) -> None:
         self.plan, self.sizes, self.loops, self.schedules = plan, sizes, loops, schedules
-        self.proved: set[tuple[str, str, str, str]] = set()
+        self.played = played
 
     def block(self, block: Block, memory: _Memory) -> None:
         for binding in block.bindings:
@@ -130,16 +136,16 @@ class _Checker:
 
     def _prove(self, call: CallTIR, operand: str, output: str) -> None:
         """Play the kernels that the call launches at these sizes."""
-        key = call.func, call.device, operand, output
-        if key in self.proved:
-            return
-        self.proved.add(key)
         versions = self.schedules[call.func, call.device].versions
-        version = next(v for v in versions if all(c.eval(self.sizes) for c in v.guards))
-        self._prove_version(version, operand, output)
+        numbered = enumerate(versions)
+        k = next(k for k, v in numbered if all(c.eval(self.sizes) for c in v.guards))
+        key = call.func, call.device, k, operand, output
+        if key not in self.played and self._prove_version(versions[k], operand, output):
+            self.played.add(key)
 
-    def _prove_version(self, version: Version, operand: str, output: str) -> None:
-        written = False
+    def _prove_version(self, version: Version, operand: str, output: str) -> bool:
+        """Whether it was played; not at sizes for which smaller ones stand."""
+        written, played = False, True
         for kernel in version.kernels:
             if written and loads_from(kernel, operand):
                 raise VerifyError(
@@ -147,11 +153,12 @@ class _Checker:
                 )
             if stores_into(kernel, output):
                 written = True
-                self._play(kernel, operand, output)
+                played &= self._play(kernel, operand, output)
+        return played
 
-    def _play(self, kernel: Kernel, operand: str, output: str) -> None:
+    def _play(self, kernel: Kernel, operand: str, output: str) -> bool:
         if not loads_from(kernel, operand):
-            return
+            return True
         small = accesses_only(kernel, operand, output)
         arrays: dict[str, npt.NDArray[Any]] = {}
         for buffer in (p.buffer for p in kernel.buffers if p.buffer.name in (operand, output)):
@@ -159,13 +166,14 @@ class _Checker:
             arrays[buffer.name] = np.zeros(shape, buffer.dtype.numpy)
         grid, size = kernel.grid.eval(self.sizes), arrays[output].size
         if size > _LARGEST and any(n > max(s.lo, s.multiple_of) for s, n in self.sizes.items()):
-            return
+            return False
         grid = min(grid, -(-grid * _PLAYED // max(size, 1)))
         scalars = {n: e.eval(self.sizes) for n, e in kernel.scalars} if grid else {}
         try:
             run_kernel(small, arrays, scalars, grid, {operand: output})
         except KernelFault as fault:
             raise VerifyError(f"memory plan: not in place: {fault}") from None
+        return True
 
     def _written(self, binding: Binding) -> Iterator[Value]:
         annotation = binding.var.annotation
