@@ -6,7 +6,7 @@ IR get a prefix by what they are, so that none is a reserved word.
 
 import re
 
-from edgerelax.codegen import wgsl_functions, wgsl_storage
+from edgerelax.codegen import wgsl_atomics, wgsl_functions, wgsl_storage
 from edgerelax.codegen.expand import expand
 from edgerelax.codegen.wgsl_halves import short_arrays, short_type, uses_halves
 from edgerelax.codegen.wgsl_prelude import prelude_for
@@ -204,6 +204,9 @@ class _Printer:
                     self.line("storageBarrier();")
 
     def store(self, stmt: KStore) -> None:
+        if stmt.combine:
+            wgsl_atomics.combine(self.layouts[stmt.buffer], stmt, self)
+            return
         if stmt.buffer not in self.arrays:
             wgsl_storage.store(self.layouts[stmt.buffer], stmt, self)
             return

@@ -53,18 +53,29 @@ class Namer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Of one storage buffer: `name` in the text; `vector` if declared as vectors of 4."""
+    """Of one storage buffer: `name` in the text; `vector` if declared as vectors of 4.
+
+    One that is combined into is `atomic`: words, which wgsl_atomics accesses.
+    """
 
     name: str
     dtype: DType
     vector: bool
+    atomic: bool = False
 
     @property
     def declared(self) -> str:
         """The type of an element of its declaration."""
+        if self.atomic:
+            return f"atomic<{self.word}>"
         if not self.vector:
             return element_type(self.dtype)
         return f"vec4<{'f16' if self.is_short else base_type(self.dtype)}>"
+
+    @property
+    def word(self) -> str:
+        """The type of an atomic word."""
+        return "i32" if self.dtype == I32 else "u32"
 
     @property
     def is_short(self) -> bool:
@@ -94,6 +105,7 @@ def layouts(
     """
     wide = {e.buffer for e in walk_exprs(body) if isinstance(e, KLoad) and _is_wide(e.lanes, e)}
     narrow: set[str] = set()
+    atomic = {s.buffer for s in walk_stmts(body) if isinstance(s, KStore) and s.combine}
     for stmt in walk_stmts(body):
         if isinstance(stmt, KStore):
             (wide if _is_wide(stmt.value.lanes, stmt) else narrow).add(stmt.buffer)
@@ -104,6 +116,7 @@ def layouts(
             (p.buffer.dtype.bits == 32 or (halves and p.buffer.dtype == F16))
             and p.buffer.name in wide - narrow
             and divisible(product(p.buffer.dims), 4),
+            p.buffer.name in atomic,
         )
         for p in buffers
     }

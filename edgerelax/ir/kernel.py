@@ -157,12 +157,17 @@ class KStore:
 
     On GPU targets storage elements of a byte are stored only 4 at a time, those of two 2 or 4 at a
     time, from an index that is a multiple of that many: an invocation owns whole words.
+
+    With `combine`, a function, the scalar is combined with the element that is there, as one step
+    among all invocations, in any order (see `has_atomic`). Such a kernel has no other access to
+    the buffer.
     """
 
     buffer: str
     index: KExpr
     value: KExpr
     aligned: bool = True
+    combine: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +248,13 @@ class Kernel:
     body: tuple[KStmt, ...]
     features: frozenset[str] = frozenset()
     comment: str = ""
+
+
+def has_atomic(dtype: DType, fn: str) -> bool:
+    """Whether GPU kernels can combine elements of a storage buffer by a function in one step."""
+    if dtype.bits == 64:
+        return dtype.is_integer and fn == "add"
+    return dtype.bits == 32 and fn in ("add", "mul", "max", "min")
 
 
 def i32(value: int) -> KConst:

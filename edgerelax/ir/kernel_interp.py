@@ -46,6 +46,7 @@ from edgerelax.ir.kernel_memory import Accessors, KernelFault, Memory
 Values = npt.NDArray[Any]
 
 _BATCH = 1 << 17  # invocations at a time
+_COMBINED = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 def run_kernel(
@@ -323,6 +324,9 @@ class _Run:
         shape = self.active.shape if lanes == 1 else (len(self.active), lanes)
         value = np.broadcast_to(value, shape).reshape(-1)
         elements = self._lanes(self._address(stmt.buffer, at), lanes)
+        if stmt.combine:
+            memory.combine(elements, value, self._accessors(), _COMBINED[stmt.combine])
+            return
         if memory.written is None:
             memory.data[elements] = value
             return

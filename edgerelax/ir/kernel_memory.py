@@ -124,6 +124,15 @@ class Memory:
         if self.defined is not None:
             self.defined[at] = True
 
+    def combine(self, at: Ids, value: Array, by: Accessors, fn: np.ufunc) -> None:
+        """Combine elements with values, each as one step: no race with another such step."""
+        for operand in self.beneath:
+            if operand.read is not None and (clash := operand.read.clash(at, by)).any():
+                self._race("store", f"a load of {operand.name} under it", at, by, clash)
+        fn.at(self.data, at, value.astype(self.data.dtype))
+        if self.written is not None:
+            self.written.set(at, by)
+
     def _race(
         self, access: str, other: str, at: Ids, by: Accessors, clash: npt.NDArray[np.bool_]
     ) -> None:

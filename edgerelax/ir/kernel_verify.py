@@ -33,9 +33,12 @@ from edgerelax.ir.kernel import (
     Let,
     VarDecl,
     for_features,
+    has_atomic,
     operands,
     stmt_exprs,
     walk_expr,
+    walk_exprs,
+    walk_stmts,
 )
 from edgerelax.ir.scalar import PREDICATES
 
@@ -116,6 +119,8 @@ class _Checker:
                 parameter = self.buffers.get(stmt.buffer)
                 if stmt.buffer not in scope.arrays and parameter and parameter.access == "read":
                     raise self.fail(f"a store into {stmt.buffer}, which may only be read")
+                if stmt.combine:
+                    self.atomic(stmt, scope)
             case For(name=name, start=start, stop=stop, body=body):
                 self.expect(start, I32, 1, f"the start of {name}")
                 self.expect(stop, I32, 1, f"the stop of {name}")
@@ -129,6 +134,18 @@ class _Checker:
             case Barrier():
                 if not scope.on_gpu:
                     raise self.fail("a barrier in a CPU kernel")
+
+    def atomic(self, stmt: KStore, scope: _Scope) -> None:
+        dtype, lanes = stmt.value.dtype, stmt.value.lanes
+        if not scope.on_gpu or stmt.buffer in scope.arrays or lanes != 1:
+            raise self.fail("only scalars in storage buffers of GPU kernels are combined")
+        if not has_atomic(dtype, stmt.combine):
+            raise self.fail(f"no atomic {stmt.combine} of {dtype}")
+        body = self.kernel.body
+        stores = [s for s in walk_stmts(body) if isinstance(s, KStore) and s.buffer == stmt.buffer]
+        loads = [e for e in walk_exprs(body) if isinstance(e, KLoad) and e.buffer == stmt.buffer]
+        if loads or any(not s.combine for s in stores):
+            raise self.fail(f"{stmt.buffer} is combined into, and accessed in another way too")
 
     def declare(self, name: str, what: _Name, scope: _Scope) -> None:
         if name in scope.own:

@@ -12,6 +12,7 @@ For target `gpu`:
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from edgerelax.ir import scatter
 from edgerelax.ir.dtypes import F64, STRING, DType
 from edgerelax.ir.graph import (
     Binding,
@@ -28,7 +29,7 @@ from edgerelax.ir.graph import (
     Value,
     Var,
 )
-from edgerelax.ir.loop import LoopFunc, Stage
+from edgerelax.ir.loop import LoopFunc, Stage, Template
 from edgerelax.ir.rewrite import all_bindings, substitute_operands
 from edgerelax.ir.scalar import walk
 from edgerelax.ir.types import Annotation, Tensor, Tuple, as_tensor
@@ -116,7 +117,10 @@ class _Placer:
 
 
 def runs_on_gpu(loop: LoopFunc) -> bool:
-    """Whether every element type that it touches exists on a GPU."""
+    """Whether every element type that it touches exists on a GPU, and what its templates need."""
+    templates = (s for s in loop.stages if isinstance(s, Template))
+    if any(t.kind in scatter.KINDS and not scatter.is_for_gpu(t) for t in templates):
+        return False
     dtypes: set[DType] = {b.dtype for b in (*loop.inputs, *loop.outputs, *loop.temps)}
     for stage in loop.stages:
         if isinstance(stage, Stage):

@@ -155,9 +155,17 @@ class Writer:
     def barrier(self) -> None:
         self.emit(Barrier())
 
-    def store(self, buffer: Buffer, index: KExpr, value: KExpr, *, aligned: bool = True) -> None:
+    def store(
+        self,
+        buffer: Buffer,
+        index: KExpr,
+        value: KExpr,
+        *,
+        aligned: bool = True,
+        combine: str = "",
+    ) -> None:
         self.use(buffer)
-        self.emit(KStore(buffer.name, index, value, aligned))
+        self.emit(KStore(buffer.name, index, value, aligned, combine))
 
     def use(self, buffer: Buffer) -> None:
         """Make a buffer a parameter of the kernel."""

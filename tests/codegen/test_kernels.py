@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
-from edgerelax.ir.dtypes import BF16, BOOL, DTYPES, F16, F32, I8, I32, I64, U8, U32, DType
+from edgerelax.ir.dtypes import BF16, BOOL, DTYPES, F16, F32, I8, I32, I64, U8, U32, U64, DType
 from edgerelax.ir.kernel import (
     LOCAL,
     WORKGROUP,
@@ -109,6 +109,41 @@ def test_grid_above_65535(run: Run, grid: int) -> None:
     k = kernel(body, {"y": (I32, grid)}, workgroup=1)
     got = run(k, {"y": np.zeros(grid, np.int32)}, {}, grid)
     np.testing.assert_array_equal(got["y"], np.arange(1, grid + 1))
+
+
+COMBINED = [(d, fn) for d in (F32, I32, U32) for fn in ("add", "mul", "max", "min")]
+
+
+@GPU
+@pytest.mark.parametrize(("dtype", "fn"), [*COMBINED, (I64, "add"), (U64, "add")])
+def test_stores_that_combine(run: Run, dtype: DType, fn: str) -> None:
+    """Many invocations per element; carries, wrapping, both signs, an index that is computed."""
+    count, places = 40 * 64, 7
+    i = Let("i", kop("add", kop("mul", WORKGROUP, i32(64)), LOCAL))
+    place = kop("index_mod", var("i"), i32(places))
+    body = (i, KStore("y", place, load("x", var("i"), dtype), combine=fn))
+    k = kernel(body, {"x": (dtype, count), "y": (dtype, places)})
+    rng = np.random.default_rng(0)
+    if dtype.is_float:
+        x = rng.choice([-1, 1], count) if fn == "mul" else rng.integers(-50, 50, count)
+    else:
+        x = rng.integers(*dtype.int_range, count, dtype=dtype.numpy, endpoint=True)
+        x = x | 1 if fn == "mul" else x
+    y = np.arange(places).astype(dtype.numpy) - np.array(3).astype(dtype.numpy)
+    wanted = y.copy()
+    ufunc = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[fn]
+    with np.errstate(all="ignore"):
+        ufunc.at(wanted, np.arange(count) % places, x.astype(dtype.numpy))
+    got = run(k, {"x": x.astype(dtype.numpy), "y": y}, {}, count // 64)
+    np.testing.assert_array_equal(got["y"], wanted)
+
+
+@GPU
+def test_combining_with_nan(run: Run) -> None:
+    body = (KStore("y", i32(0), load("x", LOCAL), combine="max"),)
+    k = kernel(body, {"x": (F32, 64), "y": (F32, 1)})
+    x = np.where(np.arange(64) == 5, np.nan, np.arange(64)).astype(np.float32)
+    assert np.isnan(run(k, {"x": x, "y": np.zeros(1, np.float32)}, {}, 1)["y"][0])
 
 
 @GPU

@@ -119,6 +119,44 @@ def test_scatter_nd(reduction, depth):
     check(func, {}, arrays=arrays)
 
 
+@pytest.mark.parametrize("reduction", ("add", "mul", "max", "min"))
+@pytest.mark.parametrize("dtype", (F32, I64, I8))
+def test_scatter_of_any_number(reduction, dtype):
+    """As many updates as there are: by an invocation each on a GPU, but for most of 64 bits."""
+    rng = np.random.default_rng(5)
+    for along, shape in ((0, (N, 5)), (1, (3, N))):
+        data, y = buf("d", dtype, 4, 6), buf("y", dtype, 4, 6)
+        indices, updates = buf("i", I64, *shape), buf("u", dtype, *shape)
+        func = template("scatter", [data, indices, updates], [y], axis=along, reduction=reduction)
+        for n in (0, 1, 9):
+            sizes = tuple(n if d is N else d for d in shape)
+            arrays = [
+                rng.integers(-4, 4, (4, 6)).astype(dtype.numpy),
+                rng.integers(-4, 7, sizes),
+                rng.integers(-2, 3, sizes).astype(dtype.numpy),
+            ]
+            check(func, {"n": n}, arrays=arrays)
+
+
+@pytest.mark.parametrize("depth", (1, 2))
+def test_scatter_nd_of_any_number(depth):
+    rng = np.random.default_rng(6)
+    slices = (4, 5)[depth - 1 :]
+    func = template(
+        "scatter_nd",
+        [buf("d", F32, 3, 4, 5), buf("i", I64, 2, N, depth), buf("u", F32, 2, N, *slices)],
+        [buf("y", F32, 3, 4, 5)],
+        reduction="add",
+    )
+    for n in (0, 7):
+        arrays = [
+            rng.standard_normal((3, 4, 5)).astype(np.float32),
+            rng.integers(-4, 5, (2, n, depth)),
+            rng.standard_normal((2, n, *slices)).astype(np.float32),
+        ]
+        check(func, {"n": n}, arrays=arrays)
+
+
 CELLS = {
     "lstm": (4, ("sigmoid", "tanh", "tanh")),
     "gru": (3, ("sigmoid", "tanh")),

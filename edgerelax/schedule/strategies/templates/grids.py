@@ -22,11 +22,13 @@ class Body:
         self.w = Writer(target, weights)
         self.s = Scalars(self.w)
 
-    def store(self, buffer: Buffer, index: tuple[ExprLike, ...], value: Scalar) -> None:
-        """Store a scalar at an index, in the buffer's type."""
+    def store(
+        self, buffer: Buffer, index: tuple[ExprLike, ...], value: Scalar, *, combine: str = ""
+    ) -> None:
+        """Store a scalar at an index, in the buffer's type; or combine it with what is there."""
         at = flat_index(buffer, tuple(as_expr(i) for i in index))
         element = convert(self.s.value(value), buffer.dtype)
-        self.w.store(buffer, self.s.index.value(at), element)
+        self.w.store(buffer, self.s.index.value(at), element, combine=combine)
 
     def held(self, value: KExpr) -> Scalar:
         """What a register (or a computed value) is now, as a scalar."""
