@@ -11,18 +11,32 @@ from edgerelax.ir.plan import Packed
 from edgerelax.ir.scalar import Buffer, Load, Scalar, loads, rewrite
 from edgerelax.schedule.contraction import Contraction
 from edgerelax.schedule.points import count, substitute_stage
-from edgerelax.sym import Atom, Axis, Expr, ExprLike, as_expr, ceildiv, divisible, minimum
+from edgerelax.sym import (
+    Atom,
+    Axis,
+    Expr,
+    ExprLike,
+    as_expr,
+    ceildiv,
+    divisible,
+    minimum,
+    proves_le,
+)
 
 PANEL = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """A contraction over packed weights. `panel` is the axis of tiles or panels."""
+    """A contraction over packed weights. `panel` is the axis of tiles or panels.
+
+    `apart`: no output is in two of them.
+    """
 
     packed: Packed
     found: Contraction
     panel: Axis
+    apart: bool = True
 
 
 def pack_rows(found: Contraction, height: int, weights: frozenset[str]) -> Laid | None:
@@ -43,17 +57,19 @@ def pack_rows(found: Contraction, height: int, weights: frozenset[str]) -> Laid 
 
 
 def pack_columns(found: Contraction, weights: frozenset[str]) -> Laid | None:
-    """The right factor in panels of eight columns, which must divide them.
+    """The right factor in panels of eight columns, of which there must be so many.
 
-    Tiles of any height read the same panels, so that one packed weight does for all versions.
+    The last panel ends with the last column: where eight does not divide them, it overlaps the one
+    before, and columns are computed twice rather than tested. Tiles of any height read the same
+    panels, so that one packed weight does for all versions.
     """
     load = _weight(found.right, weights)
     column = found.column
-    if load is None or not divisible(column.extent, PANEL):
+    if load is None or not proves_le(PANEL, column.extent):
         return None
-    panel = Axis(f"{column.name}/{PANEL}", column.extent // PANEL)
+    panel = Axis(f"{column.name}/{PANEL}", ceildiv(column.extent, PANEL))
     lane = Axis(f"{column.name}%{PANEL}", as_expr(PANEL))
-    number = panel.expr * PANEL + lane
+    number = minimum(panel.expr * PANEL, column.extent - PANEL) + lane
     swaps: dict[Atom, ExprLike] = {column: number}
     made = _packed(load, found, {column: number}, panel, lane, "columns")
     if made is None:
@@ -68,7 +84,7 @@ def pack_columns(found: Contraction, weights: frozenset[str]) -> Laid | None:
     laid = replace(
         found, stage=stage, left=left, right=right, guards=guards, column=lane, outer=outer
     )
-    return Laid(packed, laid, panel)
+    return Laid(packed, laid, panel, apart=divisible(column.extent, PANEL) is True)
 
 
 def _weight(factor: Scalar, weights: frozenset[str]) -> Load | None:

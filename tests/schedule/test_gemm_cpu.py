@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from edgerelax.ir.dtypes import F16, F32
 from edgerelax.ir.loop import LoopFunc, Stage, axis
+from edgerelax.ir.loop_interp import run_loop
+from edgerelax.ir.scalar import Acc
 from edgerelax.schedule.contraction import Contraction, contraction
 from edgerelax.schedule.packing import pack_columns, pack_rows
 from edgerelax.schedule.select import schedule
@@ -29,19 +32,42 @@ def product(m, n, k, dtype=F32):
     return weighted(LoopFunc("product", (x, w), (y,), (stage,)), "w")
 
 
-@pytest.mark.parametrize("n", (1, 4, 7, 8, 24, 36))
+@pytest.mark.parametrize("n", (1, 4, 7, 8, 9, 13, 24, 36))
 def test_products_with_packed_columns(n):
     for m in (0, 1, 5, 6, 7):
         check(product(M, n, 5), {"m": m}, targets=(WASM,))
 
 
-@pytest.mark.parametrize("n", (7, 16))
+def added(m, n, k):
+    """A product with a bias and a matrix added."""
+    func = product(m, n, k)
+    (first,) = func.stages
+    b, z = buf("b", F32, n), buf("z", F32, m, n)
+    i, j = first.axes
+    stage = replace(first, init=b[j], epilogue=Acc(F32) + z[i, j])
+    return replace(func, inputs=(*func.inputs, b, z), stages=(stage,))
+
+
+@pytest.mark.parametrize("n", (9, 13, 161))
+def test_what_is_added_where_panels_overlap(n):
+    func = added(M, n, 3)
+    versions = schedule(func, WASM).versions
+    assert all(v.packed and not v.in_place for v in versions)
+    for m in (1, 6):
+        check(func, {"m": m}, targets=(WASM,))
+
+
+def test_panels_apart_may_be_stored_over_what_is_added():
+    assert schedule(added(M, 16, 3), WASM).versions[-1].in_place == (("z", "y"),)
+
+
+@pytest.mark.parametrize("n", (7, 13, 16))
 def test_products_with_transposed_weights(n):
     x, w, y = buf("x", F32, M, 12), buf("w", F32, n, 12), buf("y", F32, M, n)
     i, j, r = axis("i", M), axis("j", n), axis("r", 12)
     stage = Stage(y, (i, j), x[i, r] * w[j, r], (r,), "sum")
     func = weighted(LoopFunc("product", (x, w), (y,), (stage,)), "w")
-    assert bool(schedule(func, WASM).versions[-1].packed) == (n == 16)
+    assert bool(schedule(func, WASM).versions[-1].packed) == (n > 7)
     for m in (1, 5):
         check(func, {"m": m}, targets=(WASM,))
 
@@ -99,9 +125,13 @@ def test_one_row_reads_the_same_panels():
     assert row.packed == tiles.packed != ()
 
 
-def test_columns_must_fill_panels():
-    assert pack_columns(found(product(M, 12, 4)), frozenset("w")) is None
-    assert pack_columns(found(product(M, 16, 4)), frozenset("w")) is not None
+def test_panels_end_with_the_last_column():
+    assert pack_columns(found(product(M, 7, 4)), frozenset("w")) is None
+    weight = np.arange(4 * 13, dtype=np.float32).reshape(4, 13)
+    laid = pack_columns(found(product(M, 13, 4)), frozenset("w"))
+    assert laid is not None and not laid.apart
+    (panels,) = run_loop(laid.packed.make, [weight])
+    np.testing.assert_array_equal(panels, [weight[:, :8], weight[:, 5:]])
 
 
 def test_rows_past_the_end_repeat_the_last():

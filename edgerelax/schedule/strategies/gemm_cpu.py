@@ -139,7 +139,8 @@ def emit(product: Product, config: str, target: Target) -> Emitted:
     read_only = unit.weights | {p.buffer.name for p in packed}
     body = _Body(Writer(target, read_only), found, height, widest, dot)
     kernels.append(body.kernel(unit.name, None if laid is None else laid.panel, config))
-    own = at_own_place(product.found.stage) if body.computes_once() else frozenset()
+    once = body.computes_once() and (laid is None or laid.apart)
+    own = at_own_place(product.found.stage) if once else frozenset()
     return Emitted(tuple(kernels), temps, packed, own)
 
 
