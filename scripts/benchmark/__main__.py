@@ -78,7 +78,7 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     shutil.rmtree(SITE, ignore_errors=True)
     (SITE / "cases").mkdir(parents=True)
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    in_pages = any(host in contest.IN_PAGES for host in options.hosts)
+    in_pages = any(contest.HOSTS[host].in_page for host in options.hosts)
     with contextlib.ExitStack() as stack:
         browser = stack.enter_context(pages.browser(SITE)) if in_pages else None
         described = machine.describe(browser)
@@ -86,7 +86,7 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         result: dict[str, Any] = {
             "machine": described,
             "options": told(options),
-            "hosts": contest.HOSTS,
+            "hosts": {name: host.title for name, host in contest.HOSTS.items()},
             "models": {},
             "ablation": {},
             "roofline": {},

@@ -18,13 +18,43 @@ from tests.browser.harness import Browser
 from tests.e2e.models import TOLERANCE
 
 THREADS = os.cpu_count() or 1
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Where contenders meet: a backend in a page, or a device of this machine; threads of each."""
+
+    title: str
+    backend: str
+    in_page: bool = False
+    threads: int = 1
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether our program is one of the CPU device."""
+        return self.backend in ("wasm", "cpu")
+
+
 HOSTS = {
-    "webgpu": "WebGPU in Chromium, against onnxruntime-web's WebGPU provider",
-    "wasm": "WebAssembly in Chromium on one thread, against onnxruntime-web's WASM provider",
-    "wgpu": f"wgpu natively, against onnxruntime's CPU provider on 1 and {THREADS} threads",
-    "cpu": f"CPU natively on one thread, against onnxruntime on 1 and {THREADS} threads",
+    "webgpu": Host("WebGPU in Chromium, against onnxruntime-web's WebGPU provider", "webgpu", True),
+    "wasm": Host(
+        "WebAssembly in Chromium on one thread, against onnxruntime-web's WASM provider",
+        "wasm",
+        True,
+    ),
+    "wasm-threads": Host(
+        f"WebAssembly in Chromium on {THREADS} threads, against onnxruntime-web's WASM provider",
+        "wasm",
+        True,
+        THREADS,
+    ),
+    "wgpu": Host("wgpu natively, against onnxruntime's CPU provider on one thread", "wgpu"),
+    "cpu": Host("CPU natively on one thread, against onnxruntime", "cpu"),
+    "cpu-threads": Host(
+        f"CPU natively on {THREADS} threads, against onnxruntime", "cpu", threads=THREADS
+    ),
 }
-IN_PAGES = ("webgpu", "wasm")
+RIVAL = "onnxruntime"
 Data = dict[str, Any]
 
 
@@ -37,30 +67,27 @@ class Stand:
 
     def ours(self, subject: Subject, host: str, artifact: Artifact, name: str = OURS) -> Contender:
         """Our contender with an artifact on a host."""
-        if host not in IN_PAGES:
+        at = HOSTS[host]
+        if not at.in_page:
             folder, cases = str(artifact.folder), str(subject.cases)
-            return ProcessContender(name, "edgerelax", folder, cases, device=host)
+            return ProcessContender(name, "edgerelax", folder, cases, at.backend, at.threads)
         assert self.browser is not None
         url = self.browser.publish(artifact.folder, artifact.folder.name)
-        return PageContender(name, self.browser, "edgerelax", host, url, self._cases(subject))
+        return self._in_page(name, "edgerelax", at, url, subject)
 
-    def rivals(self, subject: Subject, host: str) -> list[Contender]:
-        """ONNX Runtime on the same host; natively on one thread and on all."""
-        if host not in IN_PAGES:
+    def rival(self, subject: Subject, host: str) -> Contender:
+        """ONNX Runtime on the same host."""
+        at = HOSTS[host]
+        if not at.in_page:
             model, cases = str(subject.model), str(subject.cases)
-            return [
-                ProcessContender(f"onnxruntime-{n}", "onnxruntime", model, cases, threads=n)
-                for n in sorted({1, THREADS})
-            ]
+            return ProcessContender(RIVAL, "onnxruntime", model, cases, threads=at.threads)
         assert self.browser is not None
         url = self.browser.publish(subject.model, f"{subject.name}.onnx")
-        library = "onnxruntime"
-        cases = self._cases(subject)
-        return [PageContender("onnxruntime-web", self.browser, library, host, url, cases)]
+        return self._in_page(f"{RIVAL}-web", "onnxruntime", at, url, subject)
 
     def program(self, manifest: Manifest, host: str) -> ProgramInfo:
         """The program that runs there."""
-        if host in ("wasm", "cpu"):
+        if HOSTS[host].on_cpu:
             return next(p for p in manifest.programs if p.device == "cpu")
         kind = "software" if machine.is_software(self.adapters.get(host)) else "gpu"
         offered = [p for p in manifest.programs if p.device == "gpu"]
@@ -72,15 +99,19 @@ class Stand:
         sizes = sizes_of(manifest, subject.inputs[subject.warm])
         return activations(self.program(manifest, host), sizes)
 
-    def _cases(self, subject: Subject) -> str:
-        return f"/cases/{subject.cases.name}"
+    def _in_page(
+        self, name: str, library: str, at: Host, url: str, subject: Subject
+    ) -> PageContender:
+        assert self.browser is not None
+        cases = f"/cases/{subject.cases.name}"
+        return PageContender(name, self.browser, library, at.backend, url, cases, at.threads)
 
 
 def contest(stand: Stand, subject: Subject, host: str, effort: Effort) -> Data:
     """Our library against its rivals with one model on one host."""
     artifact = subject.artifact()
     race = Race(
-        [stand.ours(subject, host, artifact), *stand.rivals(subject, host)],
+        [stand.ours(subject, host, artifact), stand.rival(subject, host)],
         effort,
     )
     records = race.run(len(subject.inputs), subject.warm)
@@ -125,6 +156,7 @@ def describe(record: Record, subject: Subject) -> Data:
         "first_median_ms": median(record.first),
         "new_shapes": _new_shapes(record, subject),
         "launches": launches or None,  # pages cannot count those of WebAssembly
+        "script_ms": script,
         "script_us_per_launch": script * 1e3 / launches if script and launches else None,
         **record.facts,
     }

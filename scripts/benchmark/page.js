@@ -131,19 +131,19 @@ function difference(got, wanted) {
 
 /** Ways to load a model and to run it on one of the cases. */
 const LIBRARIES = {
-  async edgerelax({ script, model, backend }) {
+  async edgerelax({ script, model, backend, threads }) {
     const { load } = await import(script);
-    const loaded = await load(model, { backend });
+    const loaded = await load(model, { backend, threads });
     return {
       run: (inputs) => loaded.run(inputs),
       prepare: (inputs) => inputs,
       dispose: () => loaded.dispose(),
     };
   },
-  async onnxruntime({ script, model, backend }) {
+  async onnxruntime({ script, model, backend, threads }) {
     const ort = await import(script);
     ort.env.wasm.wasmPaths = new URL('.', new URL(script, location.href)).href;
-    ort.env.wasm.numThreads = 1;
+    ort.env.wasm.numThreads = threads;
     ort.env.logLevel = 'error';
     const session = await ort.InferenceSession.create(model, { executionProviders: [backend] });
     return {

@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-from playwright.sync_api import BrowserContext, Error, Page
+from playwright.sync_api import BrowserContext, Error, Page, Route
 
 from scripts.benchmark.rounds import ContenderError, Sample
 from tests.browser.harness import ROOT, Browser, chromium
 
 HERE = Path(__file__).resolve().parent
 ORT = ROOT / "node_modules" / "onnxruntime-web" / "dist"
+ISOLATED = {
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Embedder-Policy": "require-corp",
+}
 ORT_SCRIPTS = {"webgpu": "ort.webgpu.min.mjs", "wasm": "ort.wasm.min.mjs"}
 
 
@@ -42,6 +46,7 @@ class PageContender:
     backend: str
     model: str
     cases: str
+    threads: int = 1
     scripts: tuple[str, ...] = ()  # beside page.js, after it
     _context: BrowserContext | None = None
     _page: Page | None = None
@@ -54,6 +59,8 @@ class PageContender:
         self._context = chromium.new_context()
         self._page = self._context.new_page()
         open_page(self._page, self.browser)
+        if self.threads > 1:
+            _isolate_workers(self._page)
         for script in self.scripts:
             self._page.add_script_tag(url=f"{self.browser.address}/{script}")
         script = f"ort/{ORT_SCRIPTS[self.backend]}"
@@ -63,6 +70,7 @@ class PageContender:
             "script": "/edgerelax.js" if self.library == "edgerelax" else f"/{script}",
             "model": self.model,
             "cases": self.cases,
+            "threads": self.threads,
         }
         found = self._evaluate("start", config)
         return Sample(found["milliseconds"], _gap(found))
@@ -126,16 +134,22 @@ def open_page(page: Page, browser: Browser) -> None:
     later passes through here.
     """
     address = f"{browser.address}/page.html"
-    headers = {
-        "Content-Type": "text/html",
-        "Cross-Origin-Opener-Policy": "same-origin",
-        "Cross-Origin-Embedder-Policy": "require-corp",
-    }
+    headers = {"Content-Type": "text/html", **ISOLATED}
     page.route(address, lambda route: route.fulfill(path=HERE / "page.html", headers=headers))
     page.goto(address)
     page.unroute(address)
     if not page.evaluate("crossOriginIsolated"):
         raise RuntimeError("the measuring page is not isolated: its clock is too coarse")
+
+
+def _isolate_workers(page: Page) -> None:
+    """Give the modules of onnxruntime-web the headers without which they are no workers here."""
+
+    def fulfill(route: Route) -> None:
+        headers = {"Content-Type": "text/javascript", **ISOLATED}
+        route.fulfill(path=ORT / Path(urlparse(route.request.url).path).name, headers=headers)
+
+    page.context.route("**/ort/*.mjs", fulfill)
 
 
 @cache

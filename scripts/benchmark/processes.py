@@ -15,7 +15,7 @@ PATIENCE = 120  # seconds for one answer
 
 @dataclass(slots=True)
 class ProcessContender:
-    """A library with a model on this machine. `device` is for edgerelax, `threads` for ORT."""
+    """A library with a model on this machine. `device` is for edgerelax alone."""
 
     name: str
     library: str

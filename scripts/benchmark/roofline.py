@@ -5,7 +5,7 @@ from typing import Any
 
 from edgerelax import api
 from scripts.benchmark.cases import Subject
-from scripts.benchmark.contest import OURS, Stand
+from scripts.benchmark.contest import HOSTS, OURS, Stand
 from scripts.benchmark.pages import PageContender
 from scripts.benchmark.rounds import ContenderError
 from scripts.benchmark.sizes import sizes_of
@@ -32,7 +32,7 @@ def roofline(stand: Stand, subject: Subject, host: str) -> dict[str, Any]:
     finally:
         contender.close()
     program = stand.program(artifact.manifest, host)
-    if host == "wasm":
+    if HOSTS[host].on_cpu:
         times = [time | {"name": program.cpu_kernels[int(time["name"])]} for time in times]
     sizes = sizes_of(artifact.manifest, subject.inputs[subject.warm])
     mine = [s for s in scheduled if s.target.name == program.name]
