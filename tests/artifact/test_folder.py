@@ -15,9 +15,10 @@ from tests.faults.models import F32, model, node
 
 BOTH = pytest.mark.parametrize("host", HOSTS)
 FILES = (
-    "manifest.json", "program-gpu.bin", "program-software.bin", "program-cpu-relaxed_cpu.bin",
-    "kernels-gpu.wgsl", "kernels-software.wgsl", "kernels-cpu-relaxed.wasm", "kernels-cpu.wasm",
-    "vm.wasm",
+    "manifest.json", "vm.wasm",
+    "program-gpu-subgroups_gpu.bin", "program-software.bin", "program-cpu-relaxed_cpu.bin",
+    "kernels-gpu-subgroups.wgsl", "kernels-gpu-subgroups_gpu.wgsl", "kernels-gpu.wgsl",
+    "kernels-software.wgsl", "kernels-cpu-relaxed.wasm", "kernels-cpu.wasm",
     "weights-00001-of-00003.safetensors",  # as both GPU variants have them
     "weights-00002-of-00003.safetensors",  # for all
     "weights-00003-of-00003.safetensors",  # packed for the CPU

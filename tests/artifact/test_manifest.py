@@ -200,7 +200,8 @@ def test_unknown_dtypes_and_devices() -> None:
     function = {**main, "inputs": [bad_input]}
     with pytest.raises(FormatError, match="x has the unknown dtype 'f999'"):
         decode(json.dumps({**GOOD, "functions": [function]}).encode())
-    first, second, *_ = GOOD["programs"]
+    by_name = {program["name"]: program for program in GOOD["programs"]}
+    first, second = by_name["gpu"], by_name["cpu-relaxed"]
     for programs, fault in (
         ([first, {**second, "name": first["name"]}], "two variants of one name"),
         ([{**first, "adapter": None}], "variant gpu: only those of a GPU have an adapter"),
