@@ -113,27 +113,39 @@ def lower(
 
 
 class _Kernels:
-    """The kernels that a program launches, numbered for each device."""
+    """The kernels that a program launches, numbered for each device.
+
+    Those of one name that differ in nothing but the values of their scalars and the grid, which
+    a launch gives, are one.
+    """
 
     def __init__(self) -> None:
         self.of: dict[str, list[Kernel]] = {"gpu": [], "cpu": []}
-        self._numbers: dict[int, int] = {}  # by identity, which the lists keep
-        self._steps: dict[int, Expr] = {}  # by number
+        self._numbers: dict[int, tuple[Kernel, int]] = {}  # by identity
+        self._named: dict[str, list[tuple[Kernel, int]]] = {}
+        self._steps: dict[int, tuple[Kernel, Expr]] = {}  # by identity
         self._in_place: dict[tuple[int, tuple[tuple[str, str], ...]], tuple[Kernel, Kernel]] = {}
 
     def number(self, kernel: Kernel) -> int:
         """The kernel's number on its device; it is added if it is new."""
         if id(kernel) not in self._numbers:
-            self._numbers[id(kernel)] = len(self.of[kernel.device])
-            self.of[kernel.device].append(kernel)
-        return self._numbers[id(kernel)]
+            self._numbers[id(kernel)] = kernel, self._number(kernel)
+        return self._numbers[id(kernel)][1]
+
+    def _number(self, kernel: Kernel) -> int:
+        known = self._named.setdefault(kernel.name, [])
+        for other, number in known:
+            if _is_same_code(kernel, other):
+                return number
+        known.append((kernel, len(self.of[kernel.device])))
+        self.of[kernel.device].append(kernel)
+        return known[-1][1]
 
     def steps(self, kernel: Kernel) -> Expr:
         """About how many instructions an iteration of a CPU kernel takes."""
-        number = self.number(kernel)
-        if number not in self._steps:
-            self._steps[number] = iteration_steps(kernel)
-        return self._steps[number]
+        if id(kernel) not in self._steps:
+            self._steps[id(kernel)] = kernel, iteration_steps(kernel)
+        return self._steps[id(kernel)][1]
 
     def over(self, kernel: Kernel, pairs: Mapping[str, str]) -> Kernel:
         """The kernel with one buffer for an operand and the output in its place."""
@@ -141,6 +153,12 @@ class _Kernels:
         if key not in self._in_place:
             self._in_place[key] = kernel, over_operands(kernel, pairs)
         return self._in_place[key][1]
+
+
+def _is_same_code(a: Kernel, b: Kernel) -> bool:
+    if [name for name, _ in a.scalars] != [name for name, _ in b.scalars]:
+        return False
+    return a == replace(b, scalars=a.scalars, grid=a.grid)
 
 
 class _Function:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import edgerelax.api as api
 from tests.faults.hosts import N, calling, run
 
 LENGTH = 70_000
@@ -36,6 +37,14 @@ def test_long_rows(name: str) -> None:
     for variant, found in run(calling(op, ((LENGTH,), np.float32), **attrs), {"x0": x}).items():
         got = found["y0" if name == "sums" else "y1"]
         np.testing.assert_array_equal(got, wanted, err_msg=variant)
+
+
+def test_passes_of_a_sort_share_a_kernel_however_long_rows_may_be() -> None:
+    programs = api.compile(calling("topk", ((N,), np.float32), k=10)).artifact.manifest.programs
+    on_gpu = [p for p in programs if p.device == "gpu"]
+    assert on_gpu
+    for program in on_gpu:
+        assert len([k for k in program.gpu_kernels if k.name.endswith("_merge")]) == 1
 
 
 def _updates(reduction: str, dtype: type) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ from edgerelax.ir.loop_interp import run_loop
 from edgerelax.schedule.select import schedule
 from edgerelax.schedule.strategies.templates import sort_tiles
 from edgerelax.schedule.target import TARGETS, WEBGPU, WEBGPU_SOFTWARE, Target
-from edgerelax.sym import symbol
+from edgerelax.sym import Expr, as_expr, symbol
 from tests.kernel_runners import run_wasm, run_wgpu
 from tests.schedule.oracle import assert_close, run_schedule, run_version
 from tests.schedule.test_templates import buf, template
@@ -86,6 +86,18 @@ def test_passes_are_as_many_as_the_row_needs() -> None:
     assert len(kernels(topk(64, 10), WEBGPU_SOFTWARE)) == 1
     assert len(kernels(topk(1025, 10), WEBGPU)) == 3
     assert len(kernels(topk(8192, 10), WEBGPU)) == 5
+
+
+@pytest.mark.parametrize("target", (WEBGPU, WEBGPU_SOFTWARE), ids=lambda t: t.name)
+@pytest.mark.parametrize("n", (N, as_expr(1 << 16)), ids=str)
+def test_passes_are_one_kernel(n: Expr, target: Target) -> None:
+    tiles, *passes, results = kernels(topk(n, 10), target)
+    assert len(passes) >= 6
+    assert {id(p.body) for p in passes} == {id(passes[0].body)}
+    given = {tuple(str(e) for _, e in p.scalars) for p in passes}
+    assert len(given) == len(passes)
+    symbols = {s.name for p in (tiles, *passes, results) for _, e in p.scalars for s in e.symbols()}
+    assert symbols == {s.name for s in n.symbols()}
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=lambda t: t.name)

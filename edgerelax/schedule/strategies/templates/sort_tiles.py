@@ -6,11 +6,11 @@ place in the merged run is its place in its own run plus the number of elements 
 come before it, found by halving. Of each run only the first k elements live on. A workspace holds
 the order as indices, [row, 2, n]: passes read one half and write the other.
 
-No loop of a thread is longer than a tile, however long the row is. Passes that a row is too short
-for are dispatched over nothing.
+No loop of a thread is longer than a tile, however long the row is. Passes are one kernel, launched
+with other scalars each time; those that a row is too short for are dispatched over nothing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgerelax.ir.dtypes import I32
 from edgerelax.ir.kernel import (
@@ -35,8 +35,11 @@ from edgerelax.schedule.strategies.templates.ordering import comes_before, index
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.widen import wide_dtype
 from edgerelax.sym import (
+    Atom,
     Axis,
     Expr,
+    ExprLike,
+    Symbol,
     as_expr,
     ceildiv,
     lt,
@@ -49,6 +52,11 @@ _COUNTED = 64  # elements of a tile that is sorted by counting
 _TILE = 1024  # elements of one that a workgroup sorts
 _THREADS = 256
 _LONGEST = 1 << 24  # elements of a row whose workspace can be bound
+
+# What passes differ in.
+_WIDTH = Symbol("sort.width", 1, _LONGEST)  # the length of runs before it
+_SOURCE = Symbol("sort.source", 0, 1)  # the half of the workspace that it reads
+_HALVINGS = Symbol("sort.halvings", 1, _LONGEST.bit_length())  # until a place in a run is found
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +111,18 @@ class Sort:
 
 
 def emit(template: Template, name: str, weights: frozenset[str], target: Target) -> Emitted:
-    """A kernel per tile, one per pass and one that stores the results; just the first if it can."""
+    """Kernels for the tiles, for each pass and for the results; just the first if it can."""
     sort = Sort.of(template, target)
     tiles = _by_counting if sort.counted else _by_network
     if not sort.widths:
         return Emitted((tiles(sort, name, weights, target),))
-    kernels = [
+    merge = _merge(sort, f"{name}_merge", weights, target)
+    kernels = (
         tiles(sort, f"{name}_tiles", weights, target),
-        *(
-            _merge(sort, width, number % 2, f"{name}_merge{number}", weights, target)
-            for number, width in enumerate(sort.widths)
-        ),
+        *(_pass(merge, width, number % 2) for number, width in enumerate(sort.widths)),
         _results(sort, name, weights, target),
-    ]
-    return Emitted(tuple(kernels), (sort.order,))
+    )
+    return Emitted(kernels, (sort.order,))
 
 
 def _put(body: Body, sort: Sort, row: Axis, run: Expr, place: KExpr, element: KExpr) -> None:
@@ -247,10 +253,16 @@ class _Network:
 # passes
 
 
-def _merge(
-    sort: Sort, width: int, source: int, name: str, weights: frozenset[str], target: Target
-) -> Kernel:
+def _pass(merge: Kernel, width: int, source: int) -> Kernel:
+    """The launch of the merging kernel for runs of a width."""
+    values: dict[Atom, ExprLike] = {_WIDTH: width, _SOURCE: source, _HALVINGS: width.bit_length()}
+    scalars = tuple((name, expr.subs(values)) for name, expr in merge.scalars)
+    return replace(merge, grid=merge.grid.subs(values), scalars=scalars)
+
+
+def _merge(sort: Sort, name: str, weights: frozenset[str], target: Target) -> Kernel:
     """A thread per living element of the runs."""
+    width, source = _WIDTH.expr, _SOURCE.expr
     live = minimum(width, sort.k)
     runs = select(lt(width, sort.length), ceildiv(sort.length, width), 0)
     row, run, number = axes_over((sort.rows, runs, live), "i")
@@ -271,7 +283,8 @@ def _merge(
         present = kop("sub", left, s.index.value(sibling))
         low = w.var("low", i32(0))
         high = w.var("high", kop("max", i32(0), kop("min", present, w.params.scalar(live))))
-        with w.loop("h", i32(0), i32(width.bit_length())), w.when(kop("lt", low, high)):
+        halvings = w.params.scalar(_HALVINGS.expr)
+        with w.loop("h", i32(0), halvings), w.when(kop("lt", low, high)):
             middle = w.let("m", kop("shr", kop("add", low, high), i32(1)))
             at = sibling + index_of(body, middle)
             other = w.let("id", s.value(sort.order[row, source, at]))
@@ -286,7 +299,7 @@ def _merge(
             merged = pair * (2 * width) + index_of(body, to)
             body.store(sort.order, (row, 1 - source, merged), body.held(own))
 
-    return each(name, target, weights, (row, run, number), element, f"sort: runs of {width} merged")
+    return each(name, target, weights, (row, run, number), element, "sort: pairs of runs merged")
 
 
 def _results(sort: Sort, name: str, weights: frozenset[str], target: Target) -> Kernel:
