@@ -4,6 +4,7 @@ import { EdgeRelaxError } from './errors.ts';
 import { BINDING } from './isa.ts';
 import type { Bound, GpuOperand } from './library.ts';
 import type { GpuKernel } from './manifest.ts';
+import { forBrowser } from './wgsl.ts';
 
 const SLOT = 256; // bytes of one dispatch's uniforms
 const MAX_GROUPS = 65535;
@@ -98,7 +99,7 @@ export class Gpu {
   }
 
   async #compileOne(kernel: GpuKernel, code: string): Promise<GPUComputePipeline> {
-    const module = this.device.createShaderModule({ label: kernel.name, code });
+    const module = this.device.createShaderModule({ label: kernel.name, code: forBrowser(code) });
     try {
       const pipeline = await this.device.createComputePipelineAsync({
         label: kernel.name,

@@ -11,7 +11,8 @@ from tests.browser.harness import Browser, pack, unpack
 BACKENDS = ("wasm", "webgpu")
 
 COUNTING = """
-window.gpu = { devices: [], alive: new Map(), groups: 0, pipelines: 0, buffers: 0, errors: [] };
+window.gpu = { devices: [], alive: new Map(), groups: 0, pipelines: 0, buffers: 0, errors: [],
+  texts: [] };
 if (window.GPUAdapter) {
   const wrap = (type, name, after) => {
     const inner = type.prototype[name];
@@ -27,6 +28,11 @@ if (window.GPUAdapter) {
   }, () => undefined));
   wrap(GPUDevice, 'createBuffer', (made) => { gpu.buffers++; gpu.alive.set(made, made.size); });
   wrap(GPUDevice, 'createBindGroup', () => gpu.groups++);
+  const compile = GPUDevice.prototype.createShaderModule;
+  GPUDevice.prototype.createShaderModule = function (given) {
+    gpu.texts.push(given.code);
+    return compile.call(this, given);
+  };
   wrap(GPUDevice, 'createComputePipelineAsync', () => gpu.pipelines++);
   wrap(GPUBuffer, 'destroy', (_, buffer) => gpu.alive.delete(buffer));
 }

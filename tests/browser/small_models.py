@@ -95,10 +95,29 @@ def found() -> SmallModel:
     return SmallModel(build, expected)
 
 
+def integers() -> SmallModel:
+    """y = (x - 3) w in integers, for rows of 64 bytes."""
+    rng = np.random.default_rng(0)
+    weights = rng.integers(-128, 128, (64, 48)).astype(np.int8)
+
+    def build() -> api.Executable:
+        f = Function("main")
+        x = f.input("x", (symbol("n", 1, MOST_ROWS), 64), U8)
+        w, zero = f.constant("w", weights), f.constant("zero", np.uint8(3))
+        f.output("y", f.call(OPS["matmul_integer"], x, w, zero))
+        return api.compile(f.module())
+
+    def expected(inputs: Arrays) -> Arrays:
+        return {"y": (inputs["x"].astype(np.int32) - 3) @ weights.astype(np.int32)}
+
+    return SmallModel(build, expected)
+
+
 SMALL = {
     "dense": dense(0),
     "half": dense(0, fp16=True),
     "other": dense(1),
     "narrow": narrow(),
     "found": found(),
+    "integers": integers(),
 }

@@ -122,6 +122,29 @@ def test_f16_is_packed_where_the_adapter_has_none(
     assert error["code"] == "limit" and "there is no shader-f16 here" in error["message"]
 
 
+WITHOUT_DOT = """
+Object.defineProperty(GPU.prototype, 'wgslLanguageFeatures', { get: () => new Set() });
+"""
+
+
+@pytest.mark.parametrize("scripts", [(), (WITHOUT_DOT,)], ids=["built in", "written out"])
+def test_integer_dot_products(
+    browser: Browser, small: Callable[[str], Path], published: Publish, scripts: tuple[str, ...]
+) -> None:
+    """They are a feature of WGSL's language, which a browser may lack."""
+    kernels = [path.read_text() for path in small("integers").glob("kernels-*.wgsl")]
+    assert any("dot4I8Packed" in text for text in kernels)
+    rng = np.random.default_rng(0)
+    with runtime_page(browser, *scripts) as page:
+        page.open("integers", published("integers"), variant="gpu")
+        for rows in (1, 7, 33):
+            given = {"x": rng.integers(0, 256, (rows, 64)).astype(np.uint8)}
+            found = page.run("integers", given)[0]["y"]
+            np.testing.assert_array_equal(found, SMALL["integers"].expected(given)["y"])
+        compiled = "await models.integers.dispose(); return gpu.texts.join('')"
+        assert ("fn dot4I8Packed" in page.script(compiled)) == bool(scripts)
+
+
 def needing(folder: Path, needs: dict[str, dict[str, Any]]) -> None:
     """Say of variants what they need."""
     path = folder / "manifest.json"
