@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -5,8 +7,10 @@ from edgerelax.ir.dtypes import BOOL, F16, F32, I8, I32, I64
 from edgerelax.ir.loop import LoopFunc, Template
 from edgerelax.ir.scalar import Buffer
 from edgerelax.ir.templates import TEMPLATES
+from edgerelax.schedule.select import schedule
 from edgerelax.schedule.strategies.template import EMITTERS
 from edgerelax.schedule.strategies.templates import cumsum
+from edgerelax.schedule.target import WASM
 from edgerelax.sym import as_expr, symbol
 from tests.schedule.oracle import check
 
@@ -218,6 +222,22 @@ def test_recurrence_options(kind, extra, flags):
         {"t": 3, "b": 2},
         tolerance=1e-4,
     )
+
+
+@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("dtype", (F32, F16))
+def test_recurrent_weights_in_panels(kind, dtype):
+    """Those of whole fours of units are packed."""
+    for hidden in (4, 12, 13):
+        func = recurrence(kind, hidden, ("forward", "reverse"), dtype=dtype)
+        func = replace(func, weights=frozenset("r"))
+        packed = schedule(func, WASM).versions[0].packed
+        gates = CELLS[kind][0]
+        assert [[d.as_int() for d in p.buffer.dims] for p in packed] == (
+            [] if hidden % 4 else [[hidden // 4, gates, hidden // 4, 4, 4]] * 2
+        )
+        tolerance = 1e-2 if dtype == F16 else 1e-4
+        check(func, {"t": 2, "b": 2}, targets=(WASM,), tolerance=tolerance)
 
 
 @pytest.mark.parametrize("kind", CELLS)

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from edgerelax.ir.kernel import LOCAL, WORKGROUP, Kernel, KExpr, KVar, Let, i32, kop
 from edgerelax.ir.scalar import Buffer, Scalar
-from edgerelax.schedule.index import flat_index
+from edgerelax.schedule.index import flat_index, is_one
 from edgerelax.schedule.points import count, decompose
-from edgerelax.schedule.reduce import convert
+from edgerelax.schedule.reduce import convert, splat
 from edgerelax.schedule.scalars import Held, Scalars
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.writer import Writer
@@ -25,10 +25,19 @@ class Body:
     def store(
         self, buffer: Buffer, index: tuple[ExprLike, ...], value: Scalar, *, combine: str = ""
     ) -> None:
-        """Store a scalar at an index, in the buffer's type; or combine it with what is there."""
+        """Store a scalar at an index, in the buffer's type; or combine it with what is there.
+
+        Where an axis of the index stands for four values, four are stored, side by side.
+        """
         at = flat_index(buffer, tuple(as_expr(i) for i in index))
         element = convert(self.s.value(value), buffer.dtype)
-        self.w.store(buffer, self.s.index.value(at), element, combine=combine)
+        if not self.s.index.lane_axes(at):
+            self.w.store(buffer, self.s.index.value(at), element, combine=combine)
+            return
+        assert is_one(self.s.index.lane_stride(at)), "the values adjoin in the buffer"
+        assert not combine, "vectors are not combined"
+        first = self.s.index.value(self.s.index.in_lane(at, 0))
+        self.w.store(buffer, first, splat(element, 4), aligned=self.s.index.is_aligned(at))
 
     def held(self, value: KExpr) -> Scalar:
         """What a register (or a computed value) is now, as a scalar."""

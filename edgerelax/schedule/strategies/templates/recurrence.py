@@ -1,9 +1,10 @@
 """Time loops of LSTM, GRU and RNN cells over projected inputs (see ir/recurrence.py).
 
 One kernel per direction. GPU: a workgroup per sequence, whose threads share the hidden units;
-CPU: an iteration per sequence. The state lives in the results `h_n` and `c_n`; a step writes y
-from the old state, then, after a barrier, the state from y. Steps past a sequence's end write
-zeros and keep the state.
+CPU: an iteration per sequence, whose hidden units go by fours: a load of the state serves four
+rows of a gate, and the functions of the gates are of vectors. The state lives in the results
+`h_n` and `c_n`; a step writes y from the old state, then, after a barrier, the state from y. Steps
+past a sequence's end write zeros and keep the state.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,30 +12,41 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgerelax.ir.dtypes import DType
-from edgerelax.ir.kernel import LOCAL, WORKGROUP, Kernel, KExpr, i32
-from edgerelax.ir.loop import Template
+from edgerelax.ir.kernel import LOCAL, WORKGROUP, Kernel, KExpr, KVec, i32
+from edgerelax.ir.loop import LoopFunc, Stage, Template
+from edgerelax.ir.plan import Packed
 from edgerelax.ir.scalar import Buffer, Scalar, Value, cast, constant, op, select
 from edgerelax.schedule.reduce import Reduction, begin, fold_lanes, state_dtype
 from edgerelax.schedule.strategies.base import Emitted
 from edgerelax.schedule.strategies.templates.grids import Body
 from edgerelax.schedule.target import Target
+from edgerelax.schedule.tile import multiply_add
 from edgerelax.schedule.writer import plus
 from edgerelax.sym import Axis, Expr, as_expr, divisible
 
 UNROLL = 4
 """Vectors of a product in one turn of its loop. Turns are what costs here, and drivers that run
 on a CPU count them: llvmpipe leaves every loop after 65,535 turns in one invocation."""
+GATES = 3
+"""Gates whose products of four units a CPU sums at once: 12 sums, a state and a product, of which
+each is a vector, are what 16 registers hold."""
 Function = tuple[str, float, float]
 
 
 def emit(template: Template, name: str, weights: frozenset[str], target: Target) -> Emitted:
     """One kernel per direction."""
     cells = [Cell.of(template, d) for d in range(len(template.params["directions"]))]
-    kernels = tuple(
-        _Loop(cell, Body(target, weights)).kernel(f"{name}_{d}" if d else name)
-        for d, cell in enumerate(cells)
-    )
-    return Emitted(kernels, tuple(c.reset_h for c in cells if c.reset_h is not None))
+    kernels: list[Kernel] = []
+    packed: list[Packed] = []
+    for d, cell in enumerate(cells):
+        panels = None if target.is_gpu else pack(cell, weights)
+        if panels is not None:
+            packed.append(panels)
+        read_only = weights | {p.buffer.name for p in packed}
+        loop = _Loop(cell, Body(target, read_only), None if panels is None else panels.buffer)
+        kernels.append(loop.kernel(f"{name}_{d}" if d else name))
+    temps = tuple(c.reset_h for c in cells if c.reset_h is not None)
+    return Emitted(tuple(kernels), temps, tuple(packed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +106,25 @@ class Cell:
         return ACTIVATIONS[name](x, alpha, beta)
 
 
+def pack(cell: Cell, weights: frozenset[str]) -> Packed | None:
+    """The recurrent weights of a direction in the order in which the CPU reads them.
+
+    As [units / 4, gate, states / 4, unit of four, state of four]; None where they are no weights
+    or their units no whole fours.
+    """
+    r, hidden = cell.operands["r"], cell.y.dims[3].as_int()
+    if r.name not in weights or not hidden or hidden % 4:
+        return None
+    panel, quad = (Axis(name, as_expr(hidden // 4)) for name in ("panel", "quad"))
+    unit, lane = (Axis(name, as_expr(4)) for name in ("unit", "lane"))
+    gate = Axis("gate", r.dims[1] // hidden)
+    axes = (panel, gate, quad, unit, lane)
+    row = gate.expr * hidden + panel.expr * 4 + unit
+    value = r[as_expr(cell.direction), row, quad.expr * 4 + lane]
+    out = Buffer(f"{r.name}_panels{cell.direction}", r.dtype, tuple(a.extent for a in axes))
+    return Packed(LoopFunc(out.name, (r,), (out,), (Stage(out, axes, value),)))
+
+
 def _softplus(x: Scalar) -> Scalar:
     return op("max", x, 0.0) + op("log1p", op("exp", -op("abs", x)))
 
@@ -116,8 +147,8 @@ ACTIVATIONS: dict[str, Callable[[Scalar, float, float], Scalar]] = {
 class _Loop:
     """Writes the kernel of one direction."""
 
-    def __init__(self, cell: Cell, body: Body) -> None:
-        self.cell, self.body = cell, body
+    def __init__(self, cell: Cell, body: Body, panels: Buffer | None) -> None:
+        self.cell, self.body, self.panels = cell, body, panels
         self.w, self.s = body.w, body.s
         self.direction = as_expr(cell.direction)
         self.steps, _, self.batch, self.hidden = cell.y.dims
@@ -149,8 +180,18 @@ class _Loop:
         """For each hidden unit that this invocation owns."""
         gpu = self.w.target.is_gpu
         stop = self.w.params.scalar(self.hidden)
-        with self.w.loop("j", LOCAL if gpu else i32(0), stop, step=self.group) as j:
-            write(self.body.bind("j", self.hidden, j))
+        if gpu:
+            with self.w.loop("j", LOCAL, stop, step=self.group) as j:
+                write(self.body.bind("j", self.hidden, j))
+            return
+        fours = self.w.params.scalar(self.hidden // 4 * 4)
+        with self.w.loop("j", i32(0), fours, step=4) as j:
+            four = Axis(self.w.fresh("j"), self.hidden)
+            self.w.bind_vector(four, j)
+            write(four)
+        if not divisible(self.hidden, 4):
+            with self.w.loop("j", fours, stop) as j:
+                write(self.body.bind("j", self.hidden, j))
 
     # operands
 
@@ -274,22 +315,59 @@ class _Loop:
     def _products(
         self, j: Axis, gates: Sequence[int], state: Callable[[Expr], Scalar]
     ) -> list[Scalar]:
-        """Rows of the recurrent weights times the state, in vectors of four with a scalar tail."""
+        """Rows of the recurrent weights times the state: of one unit, or of each of four."""
+        lanes = self.w.lanes(j)
+        if lanes is None:
+            return [self.body.held(dot) for dot in self._rows([(g, j) for g in gates], state)]
+        sums: list[Scalar] = []
+        most = 1 if self.panels is None else GATES
+        for start in range(0, len(gates), most):
+            some = gates[start : start + most]
+            if self.panels is None:
+                dots = self._rows([(g, unit) for g in some for unit in lanes.clones], state)
+            else:
+                dots = self._in_panels(self.panels, as_expr(lanes.clones[0]) // 4, some, state)
+            for k in range(0, len(dots), 4):
+                sums.append(self.body.held(KVec(dots[k].dtype, 4, tuple(dots[k : k + 4]))))
+        return sums
+
+    def _in_panels(
+        self, panels: Buffer, panel: Expr, gates: Sequence[int], state: Callable[[Expr], Scalar]
+    ) -> list[KExpr]:
+        """The four rows of each gate in a panel times the state, all at once."""
+        w, quads = self.w, self.hidden // 4
+        lane = Axis(w.fresh("lane"), as_expr(4))
+        w.bind_vector(lane, i32(0))
+        totals = [begin(w, "sum", self.cell.dtype, lanes=4) for _ in gates for _ in range(4)]
+        with w.loop("k", i32(0), w.params.scalar(quads)) as k:
+            quad = self.body.bind("k", quads, k)
+            old = self.s.value(state(quad.expr * 4 + lane))
+            rows = ((as_expr(g), as_expr(unit)) for g in gates for unit in range(4))
+            for total, (gate, unit) in zip(totals, rows, strict=True):
+                at = panel, gate, as_expr(quad), unit, as_expr(lane)
+                weight = self.s.value(self._load(panels, *at))
+                (register,) = total.registers
+                w.assign(register, multiply_add(weight, old, register))
+        return [fold_lanes(w, total).registers[0] for total in totals]
+
+    def _rows(
+        self, rows: Sequence[tuple[int, Axis]], state: Callable[[Expr], Scalar]
+    ) -> list[KExpr]:
+        """Rows, each of a gate and a unit, times the state: in vectors with a scalar tail."""
         w, r, hidden = self.w, self.cell.operands["r"], self.hidden
 
-        def terms(k: Axis) -> list[Scalar]:
-            at = as_expr(k)
-            return [self._load(r, self.direction, hidden * g + j, at) * state(at) for g in gates]
-
         def run(sums: list[Reduction], k: Axis) -> None:
-            for total, term in zip(sums, terms(k), strict=True):
-                total.step(w, self.s.value(term))
+            at = as_expr(k)
+            for total, (gate, unit) in zip(sums, rows, strict=True):
+                weight = self._load(r, self.direction, hidden * gate + unit, at)
+                total.step(w, self.s.value(weight * state(at)))
 
-        totals = [begin(w, "sum", self.cell.dtype) for _ in gates]
+        totals = [begin(w, "sum", self.cell.dtype) for _ in rows]
         done: KExpr = i32(0)
         if not w.target.is_gpu or divisible(hidden, 4):
-            four = [begin(w, "sum", self.cell.dtype, lanes=4) for _ in gates]
-            for step in (4 * UNROLL,) if divisible(hidden, 4 * UNROLL) else (4 * UNROLL, 4):
+            four = [begin(w, "sum", self.cell.dtype, lanes=4) for _ in rows]
+            turn = 4 * UNROLL
+            for step in (turn,) if divisible(hidden, turn) else (turn, 4):
                 end = w.params.scalar(hidden // step * step)
                 with w.loop("k", done, end, step=step) as k:
                     for offset in range(0, step, 4):
@@ -302,7 +380,7 @@ class _Loop:
         if not divisible(hidden, 4):
             with w.loop("k", done, w.params.scalar(hidden)) as k:
                 run(totals, self.body.bind("k", hidden, k))
-        return [self.body.held(total.registers[0]) for total in totals]
+        return [total.registers[0] for total in totals]
 
 
 def _group(hidden: Expr, most: int) -> int:
