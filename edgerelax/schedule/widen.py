@@ -40,7 +40,9 @@ def _owns_words(func: LoopFunc, buffer: Buffer) -> bool:
 
 
 def wide_dtype(dtype: DType) -> DType:
-    """A 32-bit type that holds every value."""
+    """The type itself, or one of 32 bits that holds every value."""
+    if dtype.bits >= 32:
+        return dtype
     if dtype.is_float:
         return F32
     return U32 if dtype.kind == "uint" else I32

@@ -54,7 +54,7 @@ def test_together(program, n: int, m: int) -> None:
 
 def test_the_report_says_what_each_did_and_skipped() -> None:
     report = compile(build(attention), target="cpu", verify=True).report.passes
-    assert {name: found["done"] for name, found in report.items()} == {
+    assert {name: found["done"] for name, found in report.items() if name in ALGEBRA} == {
         "fold_transposes": {"transposes split into whole rows and a matmul's reads": 1},
         "fold_scales": {},
         "sink_factors": {"factors moved into weights": 1},

@@ -50,6 +50,8 @@ def match(unit: Unit, target: Target) -> SplitGemm | Reject:
     found = gemm.match(unit, target)
     if isinstance(found, Reject):
         return found
+    if not found.found.stage.reduce:
+        return Reject("one step")
     steps = max(found.found.stage.reduce, key=lambda a: typical(a.extent))
     most = upper_bound(steps.extent)
     if most is not None and most < 2 * _LEAST:

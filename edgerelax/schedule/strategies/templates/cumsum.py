@@ -70,8 +70,7 @@ class _Scan:
     def in_chunks(self, name: str, weights: frozenset[str], target: Target) -> Emitted:
         """Three kernels and a workspace: the chunks' sums, then what comes before each."""
         chunks = ceildiv(self.length, _CHUNK)
-        held = state_dtype("sum", self.x.dtype)
-        held = wide_dtype(held) if held.bits < 32 else held
+        held = wide_dtype(state_dtype("sum", self.x.dtype))
         sums = Buffer(f"{self.y.name}_sums", held, (*self.x.dims[:-1], chunks))
         (chunk,) = axes_over((chunks,), "c")
         where = (*self.rows, chunk)
