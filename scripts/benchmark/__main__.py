@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, default=SITE / "bench.json", metavar="FILE")
     parser.add_argument("--docs", action="store_true", help="write docs/bench.md")
     parser.add_argument(
-        "--from", dest="source", type=Path, metavar="FILE", help="read this JSON, time nothing"
+        "--from",
+        dest="sources",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="read these JSON files, time nothing; of what several hold the last counts",
     )
     return parser.parse_args()
 
@@ -60,17 +66,32 @@ def main() -> int:
     """Measure, print, write; 1 where our outputs are wrong or missing."""
     options = arguments()
     console = Console(highlight=False, width=150)
-    result = json.loads(options.source.read_text()) if options.source else measure(options, console)
+    result = merged(options.sources) if options.sources else measure(options, console)
     if options.memory:
         result["memory"] = memory.measure()
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(result, indent=1) + "\n")
-    if not options.source:
+    if not options.sources:
         console.print(f"all figures: {options.json}")
     console.print(tables.summary(result))
     if options.docs:
         DOCS.write_text(page_of_docs.page(result))
     return 0 if all_right(result, console) else 1
+
+
+def merged(sources: Sequence[Path]) -> dict[str, Any]:
+    """The results of several runs on one machine as one."""
+    first, *others = [json.loads(source.read_text()) for source in sources]
+    for other in others:
+        for name, model in other["models"].items():
+            hosts = first["models"].setdefault(name, model)["hosts"]
+            hosts.update(model["hosts"])
+        for part in ("ablation", "roofline"):
+            for name, hosts in other[part].items():
+                first[part].setdefault(name, {}).update(hosts)
+        first["machine"]["load"] = max(first["machine"]["load"], other["machine"]["load"])
+        first |= {"memory": other["memory"]} if "memory" in other else {}
+    return dict(first)
 
 
 def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
