@@ -89,7 +89,7 @@ def merged(sources: Sequence[Path]) -> dict[str, Any]:
         for part in ("ablation", "roofline"):
             for name, hosts in other[part].items():
                 first[part].setdefault(name, {}).update(hosts)
-        first["machine"]["load"] = max(first["machine"]["load"], other["machine"]["load"])
+        first["machine"]["busy"] = max(first["machine"]["busy"], other["machine"]["busy"])
         first |= {"memory": other["memory"]} if "memory" in other else {}
     return dict(first)
 
@@ -99,10 +99,11 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     shutil.rmtree(SITE, ignore_errors=True)
     (SITE / "cases").mkdir(parents=True)
     options.json.parent.mkdir(parents=True, exist_ok=True)
+    busy = machine.busy()  # before there is a browser
     in_pages = any(contest.HOSTS[host].in_page for host in options.hosts)
     with contextlib.ExitStack() as stack:
         browser = stack.enter_context(pages.browser(SITE)) if in_pages else None
-        described = machine.describe(browser)
+        described = machine.describe(browser, busy)
         stand = contest.Stand(browser, described["adapters"])
         result: dict[str, Any] = {
             "machine": described,

@@ -5,6 +5,7 @@ import os
 import platform
 import shutil
 import subprocess
+import time
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -18,14 +19,14 @@ from scripts.benchmark.pages import ORT, adapter
 from tests.browser.harness import ROOT, Browser
 
 
-def describe(browser: Browser | None) -> dict[str, Any]:
-    """Processor, adapters, versions, date, and the load before anything was measured."""
+def describe(browser: Browser | None, busy: float) -> dict[str, Any]:
+    """Processor, adapters, versions, date, and how busy it was before anything was started."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "processor": _processor(),
         "cores": os.cpu_count(),
         "system": platform.platform(),
-        "load": round(os.getloadavg()[0], 2),
+        "busy": round(busy, 3),
         "adapters": {
             "webgpu": adapter(browser) if browser else None,
             "wgpu": _native_adapter(),
@@ -40,6 +41,21 @@ def describe(browser: Browser | None) -> dict[str, Any]:
             "python": platform.python_version(),
         },
     }
+
+
+def busy(seconds: float = 2.0) -> float:
+    """The share of all cores' time that others took just now."""
+
+    def ticks() -> tuple[int, int]:
+        user, nice, system, idle, waiting, *rest = map(
+            int, Path("/proc/stat").read_text().splitlines()[0].split()[1:]
+        )
+        return user + nice + system + sum(rest), idle + waiting
+
+    worked, idled = ticks()
+    time.sleep(seconds)
+    works, idles = ticks()
+    return (works - worked) / max(works - worked + idles - idled, 1)
 
 
 def is_software(adapter: str | None) -> bool:

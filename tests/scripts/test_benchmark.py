@@ -156,7 +156,7 @@ def test_the_page_says_what_was_measured(tmp_path: Path) -> None:
     fakes = [Fake("edgerelax", [2.0], log), Fake("onnxruntime-1", [4.0], log)]
     told = contest.told(Race(fakes, Effort(1, 3, 9.0)).run(2, 1), model)
     machine = {
-        "date": "today", "processor": "p", "cores": 2, "system": "s", "load": 0.0,
+        "date": "today", "processor": "p", "cores": 2, "system": "s", "busy": 0.0,
         "adapters": {"webgpu": "google swiftshader", "wgpu": None}, "versions": {"x": "1"},
     }  # fmt: skip
     kernel = {"name": "k", "ms": 1.0, "launches": 1.0, "bytes": 1e6, "flops": 2e6,
