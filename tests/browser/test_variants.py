@@ -188,7 +188,8 @@ def test_needs(
 def test_nothing_fits(page: Browser, small: Callable[[str], Path], tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(small("dense"), folder)
-    needing(folder, {"software": TRAVEL, "gpu": {"limits": {"maxBufferSize": 2**50}}})
+    huge = {"limits": {"maxBufferSize": 2**50}}
+    needing(folder, {"software": TRAVEL, "gpu": huge, "gpu-subgroups": huge})
     url = page.publish(folder, tmp_path.name)
     error = error_of(page, LOAD, {"url": url, "options": {"backend": "webgpu"}})
     assert error["code"] == "limit"
