@@ -31,7 +31,7 @@ from edgerelax.ir.graph import (
     operands,
 )
 from edgerelax.ir.names import Names
-from edgerelax.ir.types import Tensor
+from edgerelax.ir.types import Tensor, tensor_bytes
 from edgerelax.passes.classify import (
     Kind,
     classify,
@@ -41,7 +41,7 @@ from edgerelax.passes.classify import (
     loads_stay_contiguous,
 )
 from edgerelax.passes.fuse_loops import merge
-from edgerelax.sym import Expr, as_expr, product, proves_lt
+from edgerelax.sym import as_expr, proves_lt
 
 ROWS = frozenset((Kind.REDUCTION, Kind.ROW))
 MAPS = frozenset((Kind.ELEMENTWISE, Kind.BROADCAST))
@@ -216,8 +216,8 @@ class _Fuser:
         """Whether they are maps whose operands are known to hold fewer bytes than their result."""
         if any(node.kind > Kind.INJECTIVE for node in group):
             return False
-        given = sum((_bytes(value) for value in _operands_of(group)), start=as_expr(0))
-        return proves_lt(given, _bytes(group[-1].var))
+        given = sum((tensor_bytes(v.annotation) for v in _operands_of(group)), start=as_expr(0))
+        return proves_lt(given, tensor_bytes(group[-1].var.annotation))
 
     def _moves_into(self, group: list[_Node], anchored: list[_Node]) -> bool:
         """Whether all but a contraction's group only move what it loads, for free.
@@ -258,13 +258,6 @@ class _Fuser:
     def _name(self, parts: Sequence[str]) -> str:
         more = [f"{len(parts) - 3}_more"] if len(parts) > 4 else []
         return self.names.pick("_".join((*parts[: 3 if more else 4], *more))[:60])
-
-
-def _bytes(value: Value) -> Expr:
-    """The size of a tensor; all values that call_tirs take and give are tensors of known dims."""
-    annotation = value.annotation
-    assert isinstance(annotation, Tensor) and annotation.dims is not None and annotation.dtype
-    return product(annotation.dims) * annotation.dtype.bytes
 
 
 def _operands_of(group: Sequence[_Node]) -> dict[Value, None]:

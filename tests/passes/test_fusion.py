@@ -100,3 +100,21 @@ def test_equal_fused_layers_share_a_loop_function() -> None:
     module = fused(build(body))
     assert len(calls(module)) == 3
     assert len(module.loops) == 1
+
+
+def test_what_unpacks_its_operands_joins_what_reads_it() -> None:
+    """A map from few bytes to many goes into a product; one from many bytes to few does not."""
+    from edgerelax.ir.dtypes import F16, F32, U8
+
+    def product(dtype):
+        def body(f):
+            x, w = f.input("x", (N, 8), F32), f.input("w", (8, 4), dtype)
+            wide = f.call(
+                OPS["transpose"], f.call(OPS["neg"], f.call(OPS["cast"], w, dtype=F32)), perm=(1, 0)
+            )
+            f.output("y", f.call(OPS["matmul"], x, wide, transpose_b=True))
+
+        return fused(build(body))
+
+    assert len(calls(product(U8))) == len(calls(product(F16))) == 1
+    assert len(calls(product(F32))) == 2
