@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edgerelax import api
+from edgerelax.schedule.target import VARIANTS
 from scripts.benchmark.cases import Subject
 from scripts.benchmark.contest import HOSTS, OURS, Stand
 from scripts.benchmark.pages import PageContender
@@ -35,7 +36,7 @@ def roofline(stand: Stand, subject: Subject, host: str) -> dict[str, Any]:
     if HOSTS[host].on_cpu:
         times = [time | {"name": program.cpu_kernels[int(time["name"])]} for time in times]
     sizes = sizes_of(artifact.manifest, subject.inputs[subject.warm])
-    mine = [s for s in scheduled if s.target.name == program.name]
+    mine = [s for s in scheduled if s.target is VARIANTS[program.name].target]
     return {"failure": None, "rows": rows(times, mine, sizes)}
 
 
