@@ -81,6 +81,15 @@ def test_batches_and_other_operands(b: int, m: int, n: int) -> None:
     check(single("f", [x, bias, scale, rest], z, body), {"b": b, "m": m, "n": n})
 
 
+@pytest.mark.parametrize("b,m,n", [(2, 3, 4), (5, 1, 18), (17, 4, 3)])
+def test_all_axes_reversed(b: int, m: int, n: int) -> None:
+    """No two axes are always used as one; the loads run along the outermost one."""
+    x, z = buf("x", F32, B, M, N), buf("z", F32, N, M, B)
+    func = single("f", [x], z, lambda i, j, k: x[k, j, i])
+    assert all(offered(func, target) for target in TARGETS.values())
+    check(func, {"b": b, "m": m, "n": n})
+
+
 def test_several_transposed_loads() -> None:
     x, y, z = buf("x", F32, M, N), buf("y", I32, M, N), buf("z", F32, N, M)
     func = single("f", [x, y], z, lambda i, j: x[j, i] * cast(y[j, i], F32) + x[j, i])

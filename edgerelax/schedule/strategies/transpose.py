@@ -82,7 +82,8 @@ def match(unit: Unit, target: Target) -> Turn | Reject:
         if most is not None and most < SIDE:
             return Reject("an axis is shorter than a block")
     axes = (*found.outer, found.across, found.along)
-    return Turn(unit, replace(found, stage=replace(stage, axes=axes)))
+    ordered = replace(stage, axes=axes, index=stage.store_index)  # it goes by the old order
+    return Turn(unit, replace(found, stage=ordered))
 
 
 def configs(turn: Turn, target: Target) -> tuple[str, ...]:
