@@ -22,12 +22,8 @@ def rms_norm(x: Tensor, weight: Parameter, epsilon: float, offset: float = 0.0) 
     """x / sqrt(mean(x²) + epsilon) · (weight + offset), over the last axis."""
     if not offset:
         return apply("rms_norm", x, weight, axis=-1, epsilon=epsilon)
-    return apply("rms_norm", x, None, axis=-1, epsilon=epsilon) * apply_offset(x, weight, offset)
-
-
-def apply_offset(like: Tensor, weight: Parameter, offset: float) -> Tensor:
-    """weight + offset."""
-    return Tensor(like.builder, weight.emit(like.builder)) + offset
+    scale = apply("add", Tensor(x.builder, weight.emit(x.builder)), offset)
+    return apply("rms_norm", x, scale, axis=-1, epsilon=epsilon)
 
 
 def silu(x: Tensor) -> Tensor:
