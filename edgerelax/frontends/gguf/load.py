@@ -7,6 +7,7 @@ from pathlib import Path
 from edgerelax.frontends.dims import Dims, DimSpec
 from edgerelax.frontends.gguf.reading import File
 from edgerelax.frontends.language.config import Config
+from edgerelax.frontends.language.context import Whole
 from edgerelax.frontends.language.llama import Llama
 from edgerelax.frontends.nn import Input, Tensor, trace
 from edgerelax.ir.diagnostics import UnsupportedError
@@ -58,7 +59,7 @@ def load(path: str | Path, dims: Mapping[str, DimSpec] | None = None) -> Module:
     wanted.finish(("batch", "length"))
 
     def main(tokens: Tensor) -> dict[str, Tensor]:
-        return {"logits": model(tokens)}
+        return {"logits": model.logits(model.hidden(tokens, Whole(tokens)))}
 
     return trace(main, {"tokens": Input((batch, length), I64)})
 

@@ -4,29 +4,24 @@ SmolLM2 and many others are the same with other sizes.
 """
 
 from edgerelax.frontends.language.config import Config
+from edgerelax.frontends.language.context import Attend, CacheShape, Context, Decoder
 from edgerelax.frontends.nn import Embedding, Linear, Module, RMSNorm, Tensor
-from edgerelax.frontends.nn.functional import (
-    attention,
-    causal_mask,
-    positions,
-    rotary,
-    silu,
-)
+from edgerelax.frontends.nn.functional import rotary, silu
 
 
 class Attention(Module):
     """Causal self-attention; several heads share keys and values where groups are fewer."""
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
+    def __init__(self, config: Config, layer: int) -> None:
+        self.config, self.layer = config, layer
         queries, shared = config.heads * config.head_width, config.groups * config.head_width
         self.q = Linear(config.width, queries)
         self.k = Linear(config.width, shared)
         self.v = Linear(config.width, shared)
         self.output = Linear(queries, config.width)
 
-    def forward(self, x: Tensor, at: Tensor, mask: Tensor) -> Tensor:
-        config = self.config
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        config, at = self.config, context.positions
         batch, length, _ = x.dims
 
         def split(y: Tensor, heads: int) -> Tensor:
@@ -34,8 +29,9 @@ class Attention(Module):
 
         q = rotary(split(self.q(x), config.heads), at, config.frequencies, config.interleaved)
         k = rotary(split(self.k(x), config.groups), at, config.frequencies, config.interleaved)
-        y = attention(q, k, split(self.v(x), config.groups), mask).permute(0, 2, 1, 3)
-        result: Tensor = self.output(y.reshape(batch, length, config.heads * config.head_width))
+        y = context.attend(self.layer, q, k, split(self.v(x), config.groups), Attend())
+        merged = y.permute(0, 2, 1, 3).reshape(batch, length, config.heads * config.head_width)
+        result: Tensor = self.output(merged)
         return result
 
 
@@ -55,34 +51,42 @@ class GatedMLP(Module):
 class Layer(Module):
     """Attention and MLP, each behind a norm and around a residual."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, layer: int) -> None:
         self.attention_norm = RMSNorm(config.width, config.epsilon)
-        self.attention = Attention(config)
+        self.attention = Attention(config, layer)
         self.mlp_norm = RMSNorm(config.width, config.epsilon)
         self.mlp = GatedMLP(config)
 
-    def forward(self, x: Tensor, at: Tensor, mask: Tensor) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), at, mask)
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), context)
         result: Tensor = x + self.mlp(self.mlp_norm(x))
         return result
 
 
-class Llama(Module):
-    """Tokens i64[batch, length] → logits f32[batch, length, vocabulary]."""
+class Llama(Decoder):
+    """The decoder of these layers."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.embedding = Embedding(config.vocabulary, config.width)
-        self.layers = [Layer(config) for _ in range(config.layers)]
+        self.layers = [Layer(config, k) for k in range(config.layers)]
         self.norm = RMSNorm(config.width, config.epsilon)
         self.head = None if config.tied else Linear(config.width, config.vocabulary)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        at = positions(tokens, tokens.dims[1])
-        mask = causal_mask(at, at)
+    @property
+    def caches(self) -> list[CacheShape]:
+        config = self.config
+        return [CacheShape(config.groups, config.head_width, config.head_width)] * config.layers
+
+    def hidden(self, tokens: Tensor, context: Context) -> Tensor:
         x = self.embedding(tokens)
         for layer in self.layers:
-            x = layer(x, at, mask)
-        x = self.norm(x)
-        result: Tensor = self.embedding.as_linear(x) if self.head is None else self.head(x)
+            x = layer(x, context)
+        result: Tensor = self.norm(x)
+        return result
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        if self.head is None:
+            return self.embedding.as_linear(hidden)
+        result: Tensor = self.head(hidden)
         return result

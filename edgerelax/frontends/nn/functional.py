@@ -55,14 +55,15 @@ def positions(like: Tensor, count: ExprLike, start: ExprLike = 0) -> Tensor:
 def rotary(x: Tensor, at: Tensor, frequencies: Sequence[float], interleaved: bool) -> Tensor:
     """Rotate pairs of features by position · frequency (RoPE, arXiv 2104.09864).
 
-    x is [batch, heads, length, width], `at` the positions i64[length]. Pairs are neighbours where
-    `interleaved`, else feature k and k + width/2. Features past the last pair stay as they are.
+    x is [batch, heads, length, width], `at` the positions, integers [batch or 1, length]. Pairs are
+    neighbours where `interleaved`, else feature k and k + width/2. Features past the last pair stay
+    as they are.
     """
     batch, heads, length, width = x.dims
     half = len(frequencies)
     turned, kept = x.split((2 * half, width - 2 * half))
     table = at.builder.constant("frequencies", np.asarray(frequencies, np.float32))
-    angles = at.cast(F32).reshape(length, 1) * Tensor(at.builder, table)
+    angles = at.cast(F32).reshape(at.dims[0], 1, length, 1) * Tensor(at.builder, table)
     cosine, sine = apply("cos", angles), apply("sin", angles)
     if interleaved:
         pairs = turned.reshape(batch, heads, length, half, 2)
@@ -79,9 +80,14 @@ def rotary(x: Tensor, at: Tensor, frequencies: Sequence[float], interleaved: boo
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, scale: float | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+    cap: float | None = None,
 ) -> Tensor:
-    """softmax(q kᵀ · scale, masked) v.
+    """softmax(q kᵀ · scale, masked) v; scores within ± `cap` by cap · tanh(score / cap).
 
     q is [batch, heads, queries, width], k and v [batch, groups, keys, width], with heads a multiple
     of groups. `mask` is a condition that broadcasts to [batch, heads, queries, keys]: false hides.
@@ -93,6 +99,8 @@ def attention(
             raise InputError(f"attention over a width of {width} needs a scale")
         scale = 1 / math.sqrt(known)
     scores = apply("matmul", q, repeat_heads(k, heads), transpose_b=True) * scale
+    if cap is not None:
+        scores = apply("tanh", scores / cap) * cap
     if mask is not None:
         scores = apply("where", mask, scores, float("-inf"))
     return softmax(scores) @ repeat_heads(v, heads)

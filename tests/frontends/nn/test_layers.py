@@ -57,17 +57,17 @@ def test_layer_norm(bias: bool) -> None:
 @pytest.mark.parametrize("interleaved", (False, True))
 @pytest.mark.parametrize("width", (6, 8))
 def test_rotary(interleaved: bool, width: int) -> None:
-    """Three pairs turn; features past them stay."""
+    """Three pairs turn, in each sequence by its positions; features past them stay."""
     frequencies = (1.0, 0.5, 0.1)
 
     def forward(x: nn.Tensor, at: nn.Tensor) -> dict[str, nn.Tensor]:
         return {"y": functional.rotary(x, at, frequencies, interleaved)}
 
-    inputs = {"x": nn.Input((2, 3, N, width), F32), "at": nn.Input((N,), I64)}
-    x, at = data(2, 3, 4, width), np.array([0, 1, 7, 30])
+    inputs = {"x": nn.Input((2, 3, N, width), F32), "at": nn.Input((2, N), I64)}
+    x, at = data(2, 3, 4, width), np.array([[0, 1, 7, 30], [5, 6, 7, 8]])
     found = evaluate(nn.trace(forward, inputs), {"x": x, "at": at})["y"]
     first, second = (slice(0, 6, 2), slice(1, 6, 2)) if interleaved else (slice(3), slice(3, 6))
-    turned = (x[..., first] + 1j * x[..., second]) * np.exp(1j * at[:, None] * frequencies)
+    turned = (x[..., first] + 1j * x[..., second]) * np.exp(1j * at[:, None, :, None] * frequencies)
     wanted = x.copy()
     wanted[..., first], wanted[..., second] = turned.real, turned.imag
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,77 @@
+"""What the layers of a language model see of its sequences: where tokens stand, what came before.
+
+A model computes hidden states of new tokens; how attention gets at earlier ones is the context's:
+`Whole` has none before, a cache has (cache.py). One model serves both.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from edgerelax.frontends.nn import Module, Tensor
+from edgerelax.frontends.nn.functional import attention, causal_mask, positions
+
+
+@dataclass(frozen=True, slots=True)
+class Attend:
+    """How a layer attends. `scale` None: 1 / sqrt(width). A query sees `window` keys, None: all.
+
+    `cap` bounds scores softly: cap · tanh(score / cap). None leaves them.
+    """
+
+    scale: float | None = None
+    window: int | None = None
+    cap: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """What a layer keeps of a token: `groups` keys and values, and their widths."""
+
+    groups: int
+    key_width: int
+    value_width: int
+
+
+class Context(Protocol):
+    """The sequences of a batch, at the tokens that are new."""
+
+    @property
+    def positions(self) -> Tensor:
+        """Where the new tokens stand: integers [batch or 1, length]."""
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, how: Attend) -> Tensor:
+        """Causal attention of the new tokens to themselves and to what came before.
+
+        q is [batch, heads, length, width], k and v [batch, groups, length, width], with heads a
+        multiple of groups and positions worked in; the result is as q, v's width wide.
+        """
+
+
+class Decoder(Module):
+    """A language model that reads from left to right."""
+
+    @property
+    def caches(self) -> list[CacheShape]:
+        """What each layer that attends keeps of a token, by the number that it attends as."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what it keeps")
+
+    def hidden(self, tokens: Tensor, context: Context) -> Tensor:
+        """Integers [batch, length] → [batch, length, width], the last norm included."""
+        raise NotImplementedError(f"{type(self).__name__} has no hidden states")
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[..., width] → [..., vocabulary]."""
+        raise NotImplementedError(f"{type(self).__name__} has no logits")
+
+
+class Whole:
+    """Sequences from their first token on, with nothing before."""
+
+    def __init__(self, tokens: Tensor) -> None:
+        length = tokens.dims[1]
+        self._at = positions(tokens, length)
+        self.positions = self._at.reshape(1, length)
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, how: Attend) -> Tensor:
+        mask = causal_mask(self._at, self._at, how.window)
+        return attention(q, k, v, mask, how.scale, how.cap)
