@@ -4,14 +4,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from edgerelax.frontends.dims import Dims, DimSpec
+from edgerelax.frontends.dims import DimSpec
 from edgerelax.frontends.gguf.reading import File
 from edgerelax.frontends.language.config import Config
-from edgerelax.frontends.language.context import Whole
+from edgerelax.frontends.language.functions import language_module
 from edgerelax.frontends.language.llama import Llama
-from edgerelax.frontends.nn import Input, Tensor, trace
 from edgerelax.ir.diagnostics import UnsupportedError
-from edgerelax.ir.dtypes import I64
 from edgerelax.ir.graph import Module
 
 ARCHITECTURES = {"llama": Llama}
@@ -53,15 +51,7 @@ def load(path: str | Path, dims: Mapping[str, DimSpec] | None = None) -> Module:
     config = config_of(file, architecture)
     model = ARCHITECTURES[architecture](config)
     model.load({our_name(name): data for name, data in file.tensors()})
-    wanted = Dims(dims)
-    batch = wanted.make("batch", "batch")
-    length = wanted.make("length", "length", config.context)
-    wanted.finish(("batch", "length"))
-
-    def main(tokens: Tensor) -> dict[str, Tensor]:
-        return {"logits": model.logits(model.hidden(tokens, Whole(tokens)))}
-
-    return trace(main, {"tokens": Input((batch, length), I64)})
+    return language_module(model, config, dims)
 
 
 def config_of(file: File, architecture: str) -> Config:
