@@ -174,6 +174,7 @@ def compile_module(module: Module, source: Source, options: Options) -> tuple[Ar
         variants.weights.weights,
         source,
         f"edgerelax {VERSION}",
+        module.attrs,
     )
     return artifact, runner.report
 

@@ -12,7 +12,7 @@ from edgerelax.ir.diagnostics import FormatError, InputError
 from edgerelax.ir.dtypes import DTYPES
 
 FORMAT = "edgerelax"
-VERSION = 5
+VERSION = 6
 MANIFEST = "manifest.json"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -170,8 +170,27 @@ class Source(Strict, frozen=True):
     metadata: dict[str, str] = {}
 
 
+class LanguageInfo(Strict, frozen=True):
+    """What turns the functions of a language model into text and back.
+
+    `tokenizer` (a tokenizer.json) and `chat` (templates and special tokens, docs/chat.md) are
+    assets. `eos` are all ids that end a text. `context` and `page_size` are counts of tokens;
+    `page_size` is None where no function keeps pages. `functions` are entry points by what they do.
+    """
+
+    architecture: str
+    vocabulary: Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+    context: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    functions: dict[str, str]
+    page_size: Annotated[int, msgspec.Meta(ge=1, le=2**31)] | None = None
+    tokenizer: FileName | None = None
+    chat: FileName | None = None
+    bos: Count | None = None
+    eos: list[Count] = []
+
+
 class Manifest(Strict, frozen=True):
-    """The whole folder."""
+    """The whole folder. `assets` are files that came with the model, by the names they had."""
 
     format: str
     version: int
@@ -183,6 +202,8 @@ class Manifest(Strict, frozen=True):
     vm: FileName
     weights: list[Weight]
     files: dict[FileName, FileInfo]
+    assets: list[FileName]
+    language: LanguageInfo | None
 
     def program(self, name: str) -> ProgramInfo:
         """The variant of that name. Raises InputError."""
@@ -227,7 +248,7 @@ def decode(data: bytes, where: str = MANIFEST) -> Manifest:
         manifest = msgspec.convert(raw, Manifest)
     except msgspec.ValidationError as error:
         raise FormatError(f"{where}: {error}", hint="export the model again") from error
-    _check_references(manifest, where)
+    check_references(manifest, where)
     return manifest
 
 
@@ -243,7 +264,7 @@ def _decode_head(data: bytes, where: str) -> dict[str, Any]:
     return raw
 
 
-def _check_references(manifest: Manifest, where: str) -> None:
+def check_references(manifest: Manifest, where: str) -> None:
     """Every file named anywhere is listed, weights lie inside their shards, indices exist."""
     typed = [(w.name, w.dtype) for w in manifest.weights]
     typed += [(t.name, t.dtype) for f in manifest.functions for t in (*f.inputs, *f.outputs)]
@@ -260,7 +281,10 @@ def _check_references(manifest: Manifest, where: str) -> None:
             raise FormatError(f"{where}: the parts of weight {weight.name} do not add up")
     for program in manifest.programs:
         _check_program(program, len(manifest.weights), where)
+    if manifest.language is not None:
+        _check_language(manifest.language, manifest, where)
     named = {manifest.vm, *(part.file for weight in manifest.weights for part in weight.parts)}
+    named.update(manifest.assets)
     for file in named.union(*(manifest.files_of(program) for program in manifest.programs)):
         if file not in manifest.files:
             raise FormatError(f"{where}: {file} is named but not listed under files")
@@ -274,6 +298,21 @@ def _check_references(manifest: Manifest, where: str) -> None:
                 raise FormatError(f"{where}: weight {weight.name} lies outside {part.file}")
     if re.fullmatch(r"[\w .+-]{1,100}", manifest.producer) is None:
         raise FormatError(f"{where}: the producer {manifest.producer!r} is no name")
+
+
+def _check_language(language: LanguageInfo, manifest: Manifest, where: str) -> None:
+    for name in (language.tokenizer, language.chat):
+        if name is not None and name not in manifest.assets:
+            raise FormatError(f"{where}: language names {name}, which is not among the assets")
+    known = {function.name for function in manifest.functions}
+    for role, name in language.functions.items():
+        if name not in known:
+            raise FormatError(f"{where}: language has {name!r} to {role}, which is no function")
+    for token in (*language.eos, *([] if language.bos is None else [language.bos])):
+        if token >= language.vocabulary:
+            raise FormatError(
+                f"{where}: language names token {token} of a vocabulary of {language.vocabulary}"
+            )
 
 
 def _check_program(program: ProgramInfo, weights: int, where: str) -> None:

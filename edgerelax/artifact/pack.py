@@ -3,13 +3,18 @@
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files as resources
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from edgerelax.artifact.manifest import (
     FORMAT,
+    MANIFEST,
     VERSION,
+    FileName,
     FunctionInfo,
     GpuKernel,
+    LanguageInfo,
     LibraryInfo,
     Manifest,
     MemoryInfo,
@@ -21,10 +26,12 @@ from edgerelax.artifact.manifest import (
     SymbolInfo,
     TensorInfo,
     Weight,
+    check_references,
 )
 from edgerelax.artifact.store import Artifact, file_info
 from edgerelax.artifact.weights import pack_weights
 from edgerelax.codegen.libraries import LibraryCall
+from edgerelax.ir.diagnostics import InputError
 from edgerelax.ir.graph import Constant, GraphFunc, Value
 from edgerelax.ir.kernel import Kernel
 from edgerelax.ir.plan import MemoryPlan
@@ -33,6 +40,7 @@ from edgerelax.schedule.target import Variant
 from edgerelax.sym import Expr, Symbol
 
 Piece = TypeVar("Piece", bound=Hashable)
+Checked = TypeVar("Checked")
 
 DEFAULT_BINDING_BYTES = 128 << 20
 DEFAULT_BUFFER_BYTES = 256 << 20
@@ -63,12 +71,18 @@ def pack(
     weights: Sequence[Constant],
     source: Source,
     producer: str,
+    attrs: Mapping[str, Any],
 ) -> Artifact:
-    """The artifact, in memory. `programs` stand in the order in which loaders prefer them."""
+    """The artifact, in memory. `programs` stand in the order in which loaders prefer them.
+
+    Of the module's attributes, `assets` (name → bytes) become files and `language` (fields of
+    LanguageInfo) that part of the manifest.
+    """
     users = _users(programs, lambda p: p.weights)
     listed, files = pack_weights(weights, [users.get(k, ()) for k in range(len(weights))])
     files["vm.wasm"] = (resources("edgerelax.vm") / "vm.wasm").read_bytes()
     infos = _programs(programs, listed, files)
+    assets = _add_assets(attrs.get("assets", {}), files)
     manifest = Manifest(
         format=FORMAT,
         version=VERSION,
@@ -80,8 +94,32 @@ def pack(
         vm="vm.wasm",
         weights=listed,
         files={name: file_info(data) for name, data in files.items()},
+        assets=assets,
+        language=_language(attrs.get("language")),
     )
+    check_references(manifest, "this module")
     return Artifact(manifest, files)
+
+
+def _add_assets(assets: Mapping[str, bytes], files: dict[str, bytes]) -> list[str]:
+    taken = [name for name in assets if name in files or name == MANIFEST]
+    if taken:
+        raise InputError(f"no asset may be called {taken[0]}: the artifact has a file of that name")
+    files.update(assets)
+    return _valid(list(assets), list[FileName], "the names of this module's assets")
+
+
+def _language(fields: Mapping[str, Any] | None) -> LanguageInfo | None:
+    if fields is None:
+        return None
+    return _valid(fields, LanguageInfo, "this module's attribute language")
+
+
+def _valid(given: object, kind: type[Checked], what: str) -> Checked:
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{what}: {error}") from error
 
 
 Users = tuple[str, ...]

@@ -63,6 +63,15 @@ class Artifact:
             )
         return data
 
+    def asset(self, name: str) -> bytes:
+        """A file that came with the model, checked. Raises InputError for a name it hasn't."""
+        if name not in self.manifest.assets:
+            raise InputError(
+                f"this artifact has no asset {name!r}",
+                hint=f"it has {', '.join(self.manifest.assets) or 'none'}",
+            )
+        return self.read(name)
+
     def weight(self, index: int) -> bytes:
         """The bytes of a weight."""
         weight = self.manifest.weights[index]

@@ -17,7 +17,7 @@ import {
   text,
 } from './schema.ts';
 
-export const ARTIFACT_VERSION = 5;
+export const ARTIFACT_VERSION = 6;
 
 /** A constant, or an expression over the symbols. */
 export type Dim = number | string;
@@ -93,6 +93,22 @@ export interface SymbolInfo {
   readonly multiple_of: number;
 }
 
+/** What turns the functions of a language model into text and back; counts are of tokens. */
+export interface LanguageInfo {
+  readonly architecture: string;
+  readonly vocabulary: number;
+  readonly context: number;
+  /** Entry points by what they do. */
+  readonly functions: Readonly<Record<string, string>>;
+  readonly page_size: number | null;
+  /** Assets: a tokenizer.json; templates and special tokens. */
+  readonly tokenizer: string | null;
+  readonly chat: string | null;
+  readonly bos: number | null;
+  /** All ids that end a text. */
+  readonly eos: readonly number[];
+}
+
 export interface Manifest {
   readonly format: string;
   readonly version: number;
@@ -105,6 +121,9 @@ export interface Manifest {
   readonly vm: string;
   readonly weights: readonly Weight[];
   readonly files: Record<string, FileInfo>;
+  /** Files that came with the model, by the names they had. */
+  readonly assets: readonly string[];
+  readonly language: LanguageInfo | null;
 }
 
 /** Reads and checks a manifest; throws `format` with what is wrong. */
@@ -182,6 +201,18 @@ const weight = object({
   parts: listOf(object({ file: fileName, offset: count, bytes: count })),
 });
 
+const language = object({
+  architecture: text,
+  vocabulary: count,
+  context: count,
+  functions: mapOf(text),
+  page_size: orNull(count),
+  tokenizer: orNull(fileName),
+  chat: orNull(fileName),
+  bos: orNull(count),
+  eos: listOf(count),
+});
+
 const whole = object({
   producer: text,
   source: object({ file: text, metadata: mapOf(text) }),
@@ -191,6 +222,8 @@ const whole = object({
   vm: fileName,
   weights: listOf(weight),
   files: mapOf(object({ bytes: count, sha256: matching(/^[0-9a-f]{64}$/, 'sha256') }), fileName),
+  assets: listOf(fileName),
+  language: orNull(language),
 });
 
 /** The files that running a variant takes, the manifest aside. */
@@ -210,9 +243,24 @@ function badReference(manifest: Manifest): string | undefined {
   if (new Set(names).size < names.length) return `two variants of one name: ${names.join(', ')}`;
   return (
     first(weights, (weight) => badWeight(weight, files)) ??
-    first([manifest.vm], (name) => unlisted(name, files)) ??
+    first([manifest.vm, ...manifest.assets], (name) => unlisted(name, files)) ??
+    (manifest.language === null ? undefined : badLanguage(manifest.language, manifest)) ??
     first(programs, (program) => badProgram(program, manifest))
   );
+}
+
+function badLanguage(language: LanguageInfo, manifest: Manifest): string | undefined {
+  const { tokenizer, chat, functions, vocabulary, eos, bos } = language;
+  const names = [tokenizer, chat].filter((name) => name !== null);
+  const lost = names.find((name) => !manifest.assets.includes(name));
+  if (lost !== undefined) return `language names ${lost}, which is not among the assets`;
+  const known = new Set(manifest.functions.map((f) => f.name));
+  const missing = Object.values(functions).find((name) => !known.has(name));
+  if (missing !== undefined) return `language names ${missing}, which is no function`;
+  const outside = [...eos, ...(bos === null ? [] : [bos])].find((id) => id >= vocabulary);
+  return outside === undefined
+    ? undefined
+    : `language names token ${outside} of a vocabulary of ${vocabulary}`;
 }
 
 function badProgram(program: ProgramInfo, manifest: Manifest): string | undefined {

@@ -52,6 +52,16 @@ export class Source {
     this.#options = { ...this.#options, signal: undefined };
   }
 
+  /** A file that came with the model, checked. */
+  async asset(name: string): Promise<Uint8Array<ArrayBuffer>> {
+    const { assets } = this.manifest;
+    if (!assets.includes(name)) {
+      const known = assets.join(', ') || 'none';
+      throw new EdgeRelaxError('input', `this artifact has no asset ${name}; it has ${known}`);
+    }
+    return this.read(name);
+  }
+
   /** A file's bytes, checked. */
   async read(name: string): Promise<Uint8Array<ArrayBuffer>> {
     const info = this.#info(name);

@@ -64,7 +64,7 @@ describe('other files', () => {
 
 describe('versions', () => {
   it.each([
-    [6, 'update edgerelax.js'],
+    [7, 'update edgerelax.js'],
     [1e9, 'update edgerelax.js'],
     [2, 'export the model again'],
     [0, 'export the model again'],
@@ -73,7 +73,7 @@ describe('versions', () => {
     [undefined, 'export the model again'],
   ])('refuses %s', (version, hint) => {
     const message = refusal({ ...sound(), version });
-    expect(message).toContain('this loader reads 5');
+    expect(message).toContain('this loader reads 6');
     expect(message).toContain(hint);
   });
 });
@@ -86,7 +86,7 @@ const UNREAD = [
 ];
 /** What may be missing: entries of maps, and of lists where nothing counts them. */
 const ENTRY =
-  /^(symbols|programs\.0\.needs\.limits|source\.metadata)\.\w+$|\.(shape|buffers|features)\.\d+$|^(functions|programs)\.\d+$|\.(inputs|outputs|cpu_kernels|gpu_kernels|libraries|weights_on_gpu)\.\d+$/;
+  /^(symbols|programs\.0\.needs\.limits|source\.metadata|language\.functions)\.\w+$|^language\.eos\.\d+$|\.(shape|buffers|features)\.\d+$|^programs\.\d+$|\.(inputs|outputs|cpu_kernels|gpu_kernels|libraries|weights_on_gpu)\.\d+$/;
 const VALUES = [null, -1, 1.5, 2 ** 60, 'x', '../x', [], {}, true, [null], { x: null }];
 
 describe('every field', () => {
@@ -134,6 +134,15 @@ describe('references', () => {
     [['programs', 0, 'adapter'], 'quantum', 'programs[0].adapter is none of gpu, software'],
     [['programs', 0, 'name'], 'a/b', 'programs[0].name is no name of a variant'],
     [['programs', 0, 'device'], 'tpu', 'programs[0].device is none of gpu, cpu'],
+    [['assets', 0], 'other.json', 'other.json is not listed under files'],
+    [['language', 'chat'], 'vm.wasm', 'language names vm.wasm, which is not among the assets'],
+    [
+      ['language', 'functions', 'step'],
+      'toString',
+      'language names toString, which is no function',
+    ],
+    [['language', 'eos', 1], 512, 'language names token 512 of a vocabulary of 512'],
+    [['language', 'bos'], 512, 'language names token 512 of a vocabulary of 512'],
     [['weights', 0, 'parts', 1, 'offset'], 81, 'weight w lies outside its file'],
     [['weights', 0, 'stored'], 'f16', 'do not add up to its 16 bytes'],
     [['weights', 0, 'stored'], 'i8', 'weights[0].stored is none of f16'],
@@ -150,6 +159,11 @@ it('refuses two variants of one name', () => {
   expect(refusal({ ...manifest, programs: [...programs, ...programs] })).toContain(
     'two variants of one name: gpu, gpu',
   );
+});
+
+it('reads models that are of no language', () => {
+  const raw = { ...sound(), assets: [], language: null };
+  expect(parseManifest(JSON.stringify(raw), WHERE).language).toBeNull();
 });
 
 it('knows the files of a variant', () => {

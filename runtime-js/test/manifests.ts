@@ -5,7 +5,7 @@ export const HASH = 'ab'.repeat(32);
 export function sound(): Record<string, unknown> {
   return {
     format: 'edgerelax',
-    version: 5,
+    version: 6,
     producer: 'a test',
     source: { file: 'net.onnx', kind: 'onnx', sha256: HASH, metadata: { author: 'me' } },
     symbols: { n: { lo: 1, hi: 64, multiple_of: 1 }, m: { lo: 0, hi: null, multiple_of: 4 } },
@@ -70,6 +70,20 @@ export function sound(): Record<string, unknown> {
       'kernels-gpu.wgsl': { bytes: 100, sha256: HASH },
       'program-gpu.bin': { bytes: 10, sha256: HASH },
       'weights.safetensors': { bytes: 88, sha256: HASH },
+      'tokenizer.json': { bytes: 10, sha256: HASH },
+      'chat.json': { bytes: 10, sha256: HASH },
+    },
+    assets: ['tokenizer.json', 'chat.json'],
+    language: {
+      architecture: 'llama',
+      vocabulary: 512,
+      context: 64,
+      functions: { step: 'main' },
+      page_size: 16,
+      tokenizer: 'tokenizer.json',
+      chat: 'chat.json',
+      bos: 1,
+      eos: [2, 3],
     },
   };
 }

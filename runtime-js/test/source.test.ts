@@ -88,7 +88,7 @@ describe('opening', () => {
   it('resolves a relative folder against the page', async () => {
     vi.stubGlobal('location', { href: 'https://host/models/page.html' });
     const source = await Source.open('net', { fetch: server().fetch });
-    expect(source.manifest.version).toBe(5);
+    expect(source.manifest.version).toBe(6);
   });
 
   it('says what could not be fetched', async () => {
@@ -125,6 +125,23 @@ describe('reading', () => {
     expect(await source.read('vm.wasm')).toEqual(vmBytes);
     expect(calls[1]?.url).toMatch(/vm\.wasm\?v=[0-9a-f]{16}$/);
     expect(calls[1]?.cache).toBe('default');
+  });
+
+  it('gives what came with the model, and nothing else by that way', async () => {
+    const bytes = new TextEncoder().encode('{"a": "ü"}');
+    const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
+    const sha256 = Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
+    const whole = (await manifest()) as { files: Record<string, unknown> };
+    whole.files['chat.json'] = { bytes: bytes.length, sha256 };
+    const text = new TextEncoder().encode(JSON.stringify(whole));
+    const source = await open({
+      'manifest.json': { chunks: [text] },
+      'chat.json': { chunks: [bytes] },
+    });
+    expect(await source.asset('chat.json')).toEqual(bytes);
+    expect(await refusal(source.asset('vm.wasm'), 'input')).toContain(
+      'no asset vm.wasm; it has tokenizer.json, chat.json',
+    );
   });
 
   it('refuses files that the manifest does not list', async () => {
