@@ -9,7 +9,8 @@ import edgerelax
 from edgerelax.frontends import nn
 from edgerelax.frontends.gguf.formats import KEPT, stored
 from edgerelax.frontends.nn.grouped import Grouped
-from edgerelax.ir.diagnostics import InputError
+from edgerelax.frontends.nn.tensor import apply
+from edgerelax.ir.diagnostics import InputError, UnsupportedError
 from edgerelax.ir.dtypes import F32, I64
 from edgerelax.ir.evaluate import evaluate
 from edgerelax.ir.graph import Module
@@ -18,10 +19,17 @@ from edgerelax.sym import symbol
 N = symbol("n")
 RNG = np.random.default_rng(0)
 SCALES = {
+    GGMLQuantizationType.Q2_K: (80, 82),
+    GGMLQuantizationType.Q3_K: (108,),
     GGMLQuantizationType.Q4_K: (0, 2),
+    GGMLQuantizationType.Q5_K: (0, 2),
     GGMLQuantizationType.Q6_K: (208,),
+    GGMLQuantizationType.IQ4_NL: (0,),
+    GGMLQuantizationType.IQ4_XS: (0,),
+    GGMLQuantizationType.TQ2_0: (64,),
 }
-"""Where the f16 numbers of a block are, for types that gguf cannot write."""
+"""Where the f16 numbers of a block are, for types whose blocks are random bytes here."""
+BITS = {"Q2": 2, "Q3": 4, "Q4": 4, "Q5": 8, "Q6": 8, "Q8": 8, "IQ4": 4, "MXFP4": 4}
 
 
 def blocks(kind: GGMLQuantizationType, rows: int, columns: int) -> np.ndarray:
@@ -53,7 +61,8 @@ def test_a_kept_type_stands_for_its_numbers(kind: GGMLQuantizationType) -> None:
     wanted = gguf.dequantize(raw, kind)
     weight = stored(raw, kind, (rows, columns))
     assert isinstance(weight, Grouped)
-    assert weight.bits == (4 if "4" in kind.name else 8)
+    assert weight.bits == BITS[kind.name.split("_")[0]]
+    np.testing.assert_array_equal(weight.numbers(), wanted)
     module = product(weight)
     for n in (0, 1, 5):
         x, ids = RNG.standard_normal((n, columns)).astype(np.float32), np.arange(n) % rows
@@ -62,20 +71,61 @@ def test_a_kept_type_stands_for_its_numbers(kind: GGMLQuantizationType) -> None:
         np.testing.assert_allclose(found["y"], x @ wanted.T, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", [GGMLQuantizationType.Q4_1, GGMLQuantizationType.Q6_K])
-@pytest.mark.parametrize("device", ["cpu", "wgpu"])
-def test_products_read_codes(kind: GGMLQuantizationType, device: str) -> None:
+def test_every_type_in_a_compiled_product() -> None:
+    """One kernel for each use, in which the codes are read."""
+    rows, columns = 5, 512
+    raw = {kind.name: blocks(kind, rows, columns) for kind in KEPT}
+    layers = {}
+    for kind in KEPT:
+        layers[kind.name] = nn.Linear(columns, rows)
+        layers[kind.name].load({"weight": stored(raw[kind.name], kind, (rows, columns))})
+    inputs = {"x": nn.Input((N, columns), F32)}
+    module = nn.trace(lambda x: {name: layer(x) for name, layer in layers.items()}, inputs)
+    executable = edgerelax.compile(module, variants=("cpu",))
+    assert executable.report.launches["cpu"] == len(KEPT)
+    session = executable.session("cpu")
+    for n in (0, 1, 4):
+        x = RNG.standard_normal((n, columns)).astype(np.float32)
+        found = session.run({"x": x})
+        for kind in KEPT:
+            wanted = x @ gguf.dequantize(raw[kind.name], kind).T
+            scale = np.abs(wanted).max(initial=0)
+            np.testing.assert_allclose(found[kind.name], wanted, rtol=1e-4, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize(
+    "kind", [GGMLQuantizationType.Q4_1, GGMLQuantizationType.Q2_K, GGMLQuantizationType.MXFP4]
+)
+def test_products_read_codes(kind: GGMLQuantizationType) -> None:
     """One kernel for each use: the matrix itself is never stored."""
     raw = blocks(kind, 9, 256)
     wanted = gguf.dequantize(raw, kind)
-    executable = edgerelax.compile(product(stored(raw, kind, (9, 256))), verify=True)
+    executable = edgerelax.compile(
+        product(stored(raw, kind, (9, 256))), variants=("software",), verify=True
+    )
     assert set(executable.report.launches.values()) == {2}
-    session = executable.session(device)
-    for n in (1, 4, 0, 17):
+    session = executable.session("wgpu")
+    for n in (1, 4, 0):
         x, ids = RNG.standard_normal((n, 256)).astype(np.float32), np.arange(n) % 9
         found = session.run({"x": x, "ids": ids})
         np.testing.assert_allclose(found["rows"], wanted[ids], rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(found["y"], x @ wanted.T, rtol=1e-4, atol=2e-3)
+
+
+def test_experts_in_groups() -> None:
+    """Leading axes stay as they are."""
+    kind = GGMLQuantizationType.Q4_K
+    raw = blocks(kind, 6, 256)
+    weight = stored(raw, kind, (3, 2, 256))
+    assert isinstance(weight, Grouped)
+    wanted = gguf.dequantize(raw, kind).reshape(3, 2, 256)
+    np.testing.assert_array_equal(weight.numbers(), wanted)
+    table = nn.Parameter(3, 2, 256)
+    table.load(weight)
+    inputs = {"ids": nn.Input((N,), I64)}
+    module = nn.trace(lambda ids: {"rows": apply("gather", table, ids, axis=0)}, inputs)
+    ids = np.array([2, 0, 1, 2])
+    np.testing.assert_array_equal(evaluate(module, {"ids": ids})["rows"], wanted[ids])
 
 
 @pytest.mark.parametrize(
@@ -91,5 +141,13 @@ def test_planes_must_fit_the_matrix() -> None:
     codes, scales = np.zeros((2, 64), np.uint8), np.ones((2, 3), np.float16)
     with pytest.raises(InputError, match=r"scales \[2, 3\] of a matrix \[2, 64\]"):
         Grouped((2, 64), codes, (scales,))
+    scales = np.ones((2, 2), np.float16)
     with pytest.raises(InputError, match=r"codes \[2, 64\]"):
-        Grouped((2, 100), codes, (np.ones((2, 2), np.float16),))
+        Grouped((2, 100), codes, (scales,))
+    with pytest.raises(InputError, match="a table of 4 numbers for codes of 4 bits"):
+        Grouped((2, 128), codes, (scales,), table=(0, 1, 2, 3))
+
+
+def test_numbers_of_an_unknown_kind() -> None:
+    with pytest.raises(UnsupportedError, match="tensors of type I8 are not known"):
+        stored(np.zeros((2, 32), np.int8), GGMLQuantizationType.I8, (2, 32))
