@@ -43,11 +43,12 @@ class TensorInfo(Strict, frozen=True):
 
 
 class FunctionInfo(Strict, frozen=True):
-    """An entry point and its signature."""
+    """An entry point and its signature; `states` are the names of those that it uses."""
 
     name: str
     inputs: list[TensorInfo]
     outputs: list[TensorInfo]
+    states: list[str] = []
 
 
 class FileInfo(Strict, frozen=True):
@@ -190,7 +191,11 @@ class LanguageInfo(Strict, frozen=True):
 
 
 class Manifest(Strict, frozen=True):
-    """The whole folder. `assets` are files that came with the model, by the names they had."""
+    """The whole folder. `assets` are files that came with the model, by the names they had.
+
+    `states` live on between calls, on the device of the program. They are its first inputs, in this
+    order; of their dims each is a number or a symbol, which the host chooses.
+    """
 
     format: str
     version: int
@@ -198,6 +203,7 @@ class Manifest(Strict, frozen=True):
     source: Source
     symbols: dict[str, SymbolInfo]
     functions: list[FunctionInfo]
+    states: list[TensorInfo]
     programs: list[ProgramInfo]  # loaders take the first that fits
     vm: FileName
     weights: list[Weight]
@@ -268,6 +274,7 @@ def check_references(manifest: Manifest, where: str) -> None:
     """Every file named anywhere is listed, weights lie inside their shards, indices exist."""
     typed = [(w.name, w.dtype) for w in manifest.weights]
     typed += [(t.name, t.dtype) for f in manifest.functions for t in (*f.inputs, *f.outputs)]
+    typed += [(state.name, state.dtype) for state in manifest.states]
     for name, dtype in typed:
         if dtype not in DTYPES:
             raise FormatError(f"{where}: {name} has the unknown dtype {dtype!r}")
@@ -281,6 +288,7 @@ def check_references(manifest: Manifest, where: str) -> None:
             raise FormatError(f"{where}: the parts of weight {weight.name} do not add up")
     for program in manifest.programs:
         _check_program(program, len(manifest.weights), where)
+    _check_states(manifest, where)
     if manifest.language is not None:
         _check_language(manifest.language, manifest, where)
     named = {manifest.vm, *(part.file for weight in manifest.weights for part in weight.parts)}
@@ -298,6 +306,22 @@ def check_references(manifest: Manifest, where: str) -> None:
                 raise FormatError(f"{where}: weight {weight.name} lies outside {part.file}")
     if re.fullmatch(r"[\w .+-]{1,100}", manifest.producer) is None:
         raise FormatError(f"{where}: the producer {manifest.producer!r} is no name")
+
+
+def _check_states(manifest: Manifest, where: str) -> None:
+    known = [state.name for state in manifest.states]
+    if len(set(known)) < len(known):
+        raise FormatError(f"{where}: two states of one name among {', '.join(known)}")
+    for state in manifest.states:
+        for dim in (None,) if state.shape is None else state.shape:
+            if not isinstance(dim, int) and dim not in manifest.symbols:
+                raise FormatError(
+                    f"{where}: state {state.name} has the dim {dim!r}, no number and no symbol"
+                )
+    for function in manifest.functions:
+        for name in function.states:
+            if name not in known:
+                raise FormatError(f"{where}: function {function.name} uses no known state: {name}")
 
 
 def _check_language(language: LanguageInfo, manifest: Manifest, where: str) -> None:

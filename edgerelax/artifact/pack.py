@@ -32,9 +32,17 @@ from edgerelax.artifact.store import Artifact, file_info
 from edgerelax.artifact.weights import pack_weights
 from edgerelax.codegen.libraries import LibraryCall
 from edgerelax.ir.diagnostics import InputError
-from edgerelax.ir.graph import Constant, GraphFunc, Value
+from edgerelax.ir.graph import (
+    Constant,
+    GraphFunc,
+    Value,
+    inputs_of,
+    module_states,
+    results_of,
+    states,
+)
 from edgerelax.ir.kernel import Kernel
-from edgerelax.ir.plan import MemoryPlan
+from edgerelax.ir.plan import MemoryPlan, shared_slabs
 from edgerelax.ir.types import as_tensor, symbols_of
 from edgerelax.schedule.target import Variant
 from edgerelax.sym import Expr, Symbol
@@ -90,6 +98,7 @@ def pack(
         source=source,
         symbols=_symbols(functions),
         functions=[_function(f) for f in functions],
+        states=[_tensor(s.name, s) for s in module_states(functions)],
         programs=infos,
         vm="vm.wasm",
         weights=listed,
@@ -215,30 +224,30 @@ def _library(call: LibraryCall) -> LibraryInfo:
 
 
 def _memory(plans: Sequence[MemoryPlan]) -> MemoryInfo:
-    slabs = [SlabInfo(device=s.device, bytes=_dim(s.size)) for p in plans for s in p.slabs]
+    """Of functions that never run at once: the most that one of them takes."""
+    table, _ = shared_slabs([p.slabs for p in plans])
+    slabs = [SlabInfo(device=s.device, bytes=_dim(s.size)) for s in table]
     sizes = [s.bytes for s in slabs]
     known = [s for s in sizes if isinstance(s, int)]
     return MemoryInfo(
         slabs=slabs,
         planned=sum(known) if len(known) == len(sizes) else None,
-        lower_bound=_total([p.lower_bound for p in plans]),
-        unplanned=_total([p.unplanned for p in plans]),
+        lower_bound=_most([p.lower_bound for p in plans]),
+        unplanned=_most([p.unplanned for p in plans]),
     )
 
 
-def _total(figures: Sequence[int | None]) -> int | None:
+def _most(figures: Sequence[int | None]) -> int | None:
     known = [f for f in figures if f is not None]
-    return sum(known) if len(known) == len(figures) else None
+    return max(known, default=0) if len(known) == len(figures) else None
 
 
 def _function(func: GraphFunc) -> FunctionInfo:
     return FunctionInfo(
         name=func.name,
-        inputs=[_tensor(p.name, p) for p in func.params],
-        outputs=[
-            _tensor(name, value)
-            for name, value in zip(func.result_names, func.body.results, strict=True)
-        ],
+        inputs=[_tensor(p.name, p) for p in inputs_of(func)],
+        outputs=[_tensor(name, value) for name, value in results_of(func).items()],
+        states=[s.name for s in states(func)],
     )
 
 

@@ -37,10 +37,15 @@ from edgerelax.ir.graph import (
     ReadInts,
     ToDevice,
     Value,
+    Var,
+    inputs_of,
+    module_states,
+    results_of,
+    states,
 )
 from edgerelax.ir.kernel import Kernel
-from edgerelax.ir.kernel_in_place import over_operands
-from edgerelax.ir.plan import MemoryPlan, Place, Schedule
+from edgerelax.ir.kernel_in_place import over_operands, stores_as_is
+from edgerelax.ir.plan import MemoryPlan, Place, Schedule, shared_slabs
 from edgerelax.ir.scalar import Buffer
 from edgerelax.ir.types import Shape, Tensor, Tuple, as_tensor, tensor_bytes
 from edgerelax.sym import Expr, Symbol, prove_eq, prove_nonneg
@@ -97,10 +102,18 @@ def lower(
     kernels = _Kernels()
     libraries = Libraries()
     plans: dict[str, MemoryPlan] = module.attrs["plans"]
-    for func in module.funcs.values():
+    shared = module_states(module.funcs.values())
+    table, numbers = shared_slabs([plans[name].slabs for name in module.funcs])
+    first = [0] * len(table)  # what each has when a run begins: functions ensure what sizes decide
+    for name, own in zip(module.funcs, numbers, strict=True):
+        for k, slab in zip(own, plans[name].slabs, strict=True):
+            first[k] = max(first[k], slab.size.as_int() or 0)
+    for slab, size in zip(table, first, strict=True):
+        builder.slab(slab.device, size)
+    for func, slabs in zip(module.funcs.values(), numbers, strict=True):
         _Function(
             builder, module, func, plans[func.name], schedules, weights, packed, kernels,
-            libraries, main, capture,
+            libraries, main, capture, shared, slabs,
         )  # fmt: skip
     devices = {0: "gpu", 1: "cpu"}
     on = {
@@ -124,7 +137,9 @@ class _Kernels:
         self._numbers: dict[int, tuple[Kernel, int]] = {}  # by identity
         self._named: dict[str, list[tuple[Kernel, int]]] = {}
         self._steps: dict[int, tuple[Kernel, Expr]] = {}  # by identity
-        self._in_place: dict[tuple[int, tuple[tuple[str, str], ...]], tuple[Kernel, Kernel]] = {}
+        self._in_place: dict[
+            tuple[int, tuple[tuple[str, str], ...]], tuple[Kernel, Kernel | None]
+        ] = {}
 
     def number(self, kernel: Kernel) -> int:
         """The kernel's number on its device; it is added if it is new."""
@@ -147,11 +162,16 @@ class _Kernels:
             self._steps[id(kernel)] = kernel, iteration_steps(kernel)
         return self._steps[id(kernel)][1]
 
-    def over(self, kernel: Kernel, pairs: Mapping[str, str]) -> Kernel:
-        """The kernel with one buffer for an operand and the output in its place."""
+    def over(self, kernel: Kernel, pairs: Mapping[str, str]) -> Kernel | None:
+        """The kernel with one buffer for an operand and the output in its place.
+
+        None where it then only stores what it reads.
+        """
         key = id(kernel), tuple(pairs.items())
         if key not in self._in_place:
-            self._in_place[key] = kernel, over_operands(kernel, pairs)
+            own = over_operands(kernel, pairs)
+            idle = own is not kernel and stores_as_is(own)
+            self._in_place[key] = kernel, None if idle else own
         return self._in_place[key][1]
 
 
@@ -177,28 +197,33 @@ class _Function:
         libraries: Libraries,
         main: str,
         capture: bool,
+        shared: Sequence[Var],
+        slabs: Sequence[int],
     ) -> None:
         self.builder, self.module, self.func, self.plan = builder, module, func, plan
         self.schedules, self.weights, self.kernels = schedules, weights, kernels
         self.packed, self.libraries = packed, libraries
         self.main, self.capture = main, capture
-        self.params = {p: k for k, p in enumerate(func.params)}
+        self.states = states(func)
+        self.results = results_of(func)
+        places = [s.name for s in shared]
+        inputs = inputs_of(func)
+        self.params = {p: places.index(p.name) for p in self.states}
+        self.params |= {p: len(shared) + k for k, p in enumerate(inputs)}
         self.f = builder.function(
             func.name,
-            [InputSpec(p.name, *_dtype_rank(p)) for p in func.params],
-            [
-                OutputSpec(name, _dtype_rank(v)[0])
-                for name, v in zip(func.result_names, func.body.results, strict=True)
-            ],
+            [InputSpec(p.name, *_dtype_rank(p)) for p in (*shared, *inputs)],
+            [OutputSpec(name, _dtype_rank(v)[0]) for name, v in self.results.items()],
         )
         self.integers = Integers(self.f)
         self.reads: dict[Value, tuple[Reg, ...]] = {}
         self.checked: set[Expr] = set()  # dims that are not negative
-        self.slabs = [builder.slab(s.device, s.size.as_int() or 0) for s in plan.slabs]
+        self.slabs = slabs
         self.grown = {k for k, s in enumerate(plan.slabs) if s.size.as_int() is not None}
-        match_inputs(self.f, self.integers, func.params)
+        match_inputs(self.f, self.integers, self.params)
         self._ensure_known_slabs()
         self.block(func.body)
+        self._keep_states()
         self._outputs()
         self.f.ret()
 
@@ -335,7 +360,9 @@ class _Function:
                 for guard in version.guards:
                     self.f.jump_if_zero(self.integers.cond(guard), skip)
                 for kernel in version.kernels:
-                    self._dispatch(call, self.kernels.over(kernel, pairs), buffers)
+                    own = self.kernels.over(kernel, pairs)
+                    if own is not None:
+                        self._dispatch(call, own, buffers)
                 if version.guards:
                     self.f.jump(done)
             self.f.place(skip)
@@ -391,7 +418,7 @@ class _Function:
         size = self.integers.reg(_bytes(root))
         if isinstance(root, Constant):
             return Binding("weight", self._weight(root), size)
-        return Binding("input", self.params[root], size)
+        return Binding("input", self.params[self.plan.states.get(root, root)], size)
 
     def _weight(self, constant: Constant) -> int:
         """The weight's number; the program knows all that were numbered before."""
@@ -528,8 +555,17 @@ class _Function:
         destination = Binding("slab", self.slabs[place.slab], size, offset)
         self.f.copy(slab.device, destination, self._own_range(source, slab.device))
 
+    def _keep_states(self) -> None:
+        """Copy to its place what a state becomes elsewhere."""
+        for state, after in self.states.items():
+            root = self.plan.root(after)
+            if root is not state and root not in self.plan.states:
+                size = self.integers.reg(_bytes(state))
+                target = Binding("input", self.params[state], size)
+                self.f.copy(self.main, target, self._own_range(after, self.main))
+
     def _outputs(self) -> None:
-        for k, value in enumerate(self.func.body.results):
+        for k, value in enumerate(self.results.values()):
             tensor = as_tensor(value.annotation)
             assert tensor is not None and tensor.dims is not None
             dims = [self.integers.reg(d) for d in tensor.dims]

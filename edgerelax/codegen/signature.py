@@ -3,7 +3,7 @@
 Each check names the input, the dimension and what was expected (design 10).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from edgerelax.codegen.integers import Integers
 from edgerelax.codegen.program import FunctionBuilder, Reg
@@ -12,10 +12,13 @@ from edgerelax.ir.types import as_tensor
 from edgerelax.sym import Expr, Symbol
 
 
-def match_inputs(function: FunctionBuilder, integers: Integers, params: Sequence[Var]) -> None:
-    """Define the symbols of the parameters' annotations and check every dimension."""
+def match_inputs(function: FunctionBuilder, integers: Integers, params: Mapping[Var, int]) -> None:
+    """Define the symbols of the parameters' annotations and check every dimension.
+
+    `params` are numbered as the program's inputs.
+    """
     todo: list[tuple[Expr, Reg, str]] = []
-    for k, param in enumerate(params):
+    for param, k in params.items():
         tensor = as_tensor(param.annotation)
         assert tensor is not None and tensor.dims is not None, "parameters have known ranks"
         for axis, dim in enumerate(tensor.dims):

@@ -4,6 +4,9 @@ Calls on one session are queued (a lock), never globally; a failed call leaves t
 was.
 """
 
+import functools
+import math
+import operator
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -11,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from edgerelax.artifact.manifest import FunctionInfo, ProgramInfo, TensorInfo
+from edgerelax.artifact.manifest import FunctionInfo, ProgramInfo, SymbolInfo, TensorInfo
 from edgerelax.artifact.store import Artifact
 from edgerelax.hosts.library import Bound, kernels_of
 from edgerelax.hosts.vm import CPU, DONE, GPU, NEED_READ, Result, Vm, VmModel
@@ -28,6 +31,9 @@ class Device(Protocol):
 
     def set_input(self, k: int, data: Array) -> bool:
         """Put an input's bytes on the device; True if recorded lists must be forgotten."""
+
+    def make_state(self, k: int, size: int) -> None:
+        """Make input k anew, of `size` bytes that are 0."""
 
     def execute(self, model: VmModel) -> None:
         """Execute the commands of the last step, reads into VM memory included."""
@@ -67,6 +73,8 @@ class Session:
         self._vm = Vm(threads)
         self._model: VmModel | None = self._vm.open(artifact.read(program.program))
         self._load_cpu_side(self._model, program, libraries)
+        self.states: dict[str, tuple[int, ...]] = {}  # their dims
+        self._make_states(self._model, {})
 
     def _load_cpu_side(
         self, model: VmModel, program: ProgramInfo, libraries: Sequence[Bound]
@@ -85,6 +93,40 @@ class Session:
                 raise FormatError(
                     f"{program.program}: needs weight {weight.name} where the manifest has it not"
                 )
+
+    def allocate(self, sizes: Mapping[str, int]) -> None:
+        """Make the states anew, all 0. `sizes` gives the symbols that their dims are.
+
+        States whose dims are numbers are there from the start. Raises InputError for a symbol that
+        is missing, unknown or out of its bounds.
+        """
+        manifest = self.artifact.manifest
+        known = {d for s in manifest.states for d in s.shape or () if isinstance(d, str)}
+        _check_sizes(known, sizes, manifest.symbols)
+        with self._lock:
+            if self._model is None:
+                raise InputError("the session is closed")
+            self._make_states(self._model, sizes)
+
+    def _make_states(self, model: VmModel, sizes: Mapping[str, int]) -> None:
+        """States with a dim of which `sizes` says nothing have none of it."""
+        functions = range(len(self.functions))
+        for k, spec in enumerate(self.artifact.manifest.states):
+            dims = tuple(d if isinstance(d, int) else sizes.get(d, 0) for d in spec.shape or ())
+            dtype = DTYPES[spec.dtype]
+            places = functools.reduce(
+                operator.or_, (model.input_places(f, k) for f in functions), 0
+            )
+            size = -(-math.prod(dims) * dtype.numpy.itemsize // 4) * 4
+            if self._device is None or places & CPU:
+                model.make_state(k, dtype, dims)
+            else:
+                model.describe_input(k, dtype, dims, size)
+            if self._device is not None and places & GPU:
+                self._device.make_state(k, size)
+            self.states[spec.name] = dims
+        if self.states:
+            model.cancel()  # recorded lists bind what was there
 
     def run(self, inputs: Mapping[str, Any], function: str = "main") -> dict[str, Array]:
         """Run a function on arrays by input name; gives arrays by output name.
@@ -120,8 +162,8 @@ class Session:
     def _give_inputs(
         self, model: VmModel, number: int, info: FunctionInfo, arrays: list[Array]
     ) -> None:
-        stale = False
-        for k, (spec, array) in enumerate(zip(info.inputs, arrays, strict=True)):
+        stale, first = False, len(self.states)
+        for k, (spec, array) in enumerate(zip(info.inputs, arrays, strict=True), first):
             dtype = DTYPES[spec.dtype]
             places = model.input_places(number, k)
             if places & CPU or self._device is None:
@@ -168,6 +210,25 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_sizes(
+    known: set[str], sizes: Mapping[str, int], symbols: Mapping[str, SymbolInfo]
+) -> None:
+    if known != set(sizes):
+        raise InputError(
+            f"sizes of states: {', '.join(sizes) or 'none'} given",
+            hint=f"the states of this model need {', '.join(sorted(known)) or 'none'}",
+        )
+    for name, size in sizes.items():
+        own = symbols[name]
+        most = size if own.hi is None else own.hi
+        if not own.lo <= size <= most or size % own.multiple_of:
+            upper = "" if own.hi is None else f" and at most {own.hi}"
+            raise InputError(
+                f"{name} is {size}: at least {own.lo}{upper}, a multiple of {own.multiple_of}, "
+                "is expected"
+            )
 
 
 def _check_inputs(info: FunctionInfo, inputs: Mapping[str, Any]) -> list[Array]:

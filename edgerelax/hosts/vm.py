@@ -5,6 +5,7 @@ into wasm cost tens of microseconds each, so what has a fixed address is read fr
 Memory moves when it grows: an array from `Vm.bytes` is valid until the next call.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -214,6 +215,14 @@ class VmModel:
         self._describe(k, dtype, array.shape, array.nbytes, pointer)
         memory = self.vm.bytes()[pointer : pointer + array.nbytes]
         memory[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+    def make_state(self, k: int, dtype: DType, dims: Sequence[int]) -> None:
+        """Make input k on the cpu anew, all 0."""
+        size = math.prod(dims) * dtype.numpy.itemsize
+        self.vm.free(self._inputs.pop(k, (0, 0))[0])
+        pointer = self._input_memory(k, size)
+        self._describe(k, dtype, dims, size, pointer)
+        self.vm.bytes()[pointer : pointer + size] = 0
 
     def describe_input(self, k: int, dtype: DType, dims: Sequence[int], size: int) -> None:
         """Say what input k is without bytes on the cpu; `size` is of the host's buffer."""

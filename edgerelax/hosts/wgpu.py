@@ -185,6 +185,13 @@ class WgpuDevice:
         self._write(buffer, 0, data.tobytes())
         return grown
 
+    def make_state(self, k: int, size: int) -> None:
+        """A new buffer; those of WebGPU are 0."""
+        key = (KINDS.index("input"), k)
+        if key in self._buffers:
+            self._destroy(self._buffers[key])
+        self._buffers[key] = self._make_buffer(size, f"state {k}")
+
     def execute(self, model: VmModel) -> None:
         words = model.commands()
         if len(words):

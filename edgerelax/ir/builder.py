@@ -470,6 +470,12 @@ class Function(Builder):
         self.around = around
         self._params: list[Var] = []
         self._outputs: dict[str, Value] = {}
+        self._states: list[str] = []
+
+    def state(self, name: str, dims: Sequence[ExprLike], dtype: DType) -> Var:
+        """A tensor that lives on between calls; `output` of the same name is what it becomes."""
+        self._states.append(name)
+        return self.input(name, dims, dtype)
 
     def input(self, name: str, dims: Sequence[ExprLike], dtype: DType) -> Var:
         """A tensor that callers give. Bare symbols among its dims are defined by it."""
@@ -500,7 +506,12 @@ class Function(Builder):
         self._outputs[name] = value
 
     def func(self, **attrs: Any) -> GraphFunc:
-        """The function as built."""
+        """The function as built. A state that no output names stays as it is."""
+        for param in self._params:
+            if param.name in self._states:
+                self._outputs.setdefault(param.name, param)
+        if self._states:
+            attrs["states"] = tuple(self._states)
         body = self.finish(tuple(self._outputs.values()))
         if not attrs.get("primitive"):  # shares the symbols of its only caller
             self._check_symbols(body)

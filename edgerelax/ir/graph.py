@@ -3,7 +3,7 @@
 Everything is immutable; passes rebuild. Values compare by identity, modules by their text.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -189,6 +189,17 @@ class Module:
         return replace(self, funcs={**self.funcs, func.name: func})
 
 
+def states(func: GraphFunc) -> dict[Var, Value]:
+    """Parameters that live on between calls, each with the value that a call leaves in it.
+
+    A state is a parameter and a result of one name, listed in the attribute `states`; functions of
+    one module that list the same name share it.
+    """
+    params = {p.name: p for p in func.params}
+    results = dict(zip(func.result_names, func.body.results, strict=True))
+    return {params[name]: results[name] for name in func.attrs.get("states", ())}
+
+
 def operands(value: Expression) -> tuple[Value, ...]:
     """Values that an expression uses directly; for IfElse also those its arms use from outside."""
     match value:
@@ -237,3 +248,25 @@ def blocks(block: Block) -> Iterator[Block]:
         if isinstance(binding.value, IfElse):
             yield from blocks(binding.value.then)
             yield from blocks(binding.value.other)
+
+
+def inputs_of(func: GraphFunc) -> tuple[Var, ...]:
+    """What callers give: the parameters but for states."""
+    own = states(func)
+    return tuple(p for p in func.params if p not in own)
+
+
+def results_of(func: GraphFunc) -> dict[str, Value]:
+    """What callers get: the results but for states."""
+    own = {s.name for s in states(func)}
+    named = zip(func.result_names, func.body.results, strict=True)
+    return {name: value for name, value in named if name not in own}
+
+
+def module_states(funcs: Iterable[GraphFunc]) -> tuple[Var, ...]:
+    """The states of functions that share them, each once: of those with one name the first."""
+    found: dict[str, Var] = {}
+    for func in funcs:
+        for state in states(func):
+            found.setdefault(state.name, state)
+    return tuple(found.values())

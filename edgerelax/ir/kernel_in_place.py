@@ -86,6 +86,24 @@ def _renamed(body: tuple[KStmt, ...], names: Mapping[str, str]) -> tuple[KStmt, 
     return tuple(map(stmt, body))
 
 
+def stores_as_is(kernel: Kernel) -> bool:
+    """Whether all that a kernel does is to store elements where it read them."""
+    values = {s.name: s.value for s in walk_stmts(kernel.body) if isinstance(s, Let)}
+
+    def known(e: KExpr) -> KExpr:
+        while isinstance(e, KVar) and e.name in values:
+            e = values[e.name]
+        return with_operands(e, tuple(map(known, operands(e)))) if operands(e) else e
+
+    def as_is(store: KStore) -> bool:
+        value = known(store.value)
+        if not isinstance(value, KLoad) or value.buffer != store.buffer or store.combine:
+            return False
+        return known(value.index) == known(store.index)
+
+    return all(as_is(s) for s in walk_stmts(kernel.body) if isinstance(s, KStore))
+
+
 def accesses_only(kernel: Kernel, operand: str, output: str) -> Kernel:
     """What the kernel reads of the operand and writes to the output, in order, and its barriers.
 

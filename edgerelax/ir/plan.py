@@ -1,12 +1,13 @@
 """Records that late passes leave on a module: schedules of loop functions and the memory plan."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from edgerelax.ir.graph import Binding, Value
+from edgerelax.ir.graph import Binding, Value, Var
 from edgerelax.ir.kernel import Kernel
 from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.scalar import Buffer
-from edgerelax.sym import Cond, Expr
+from edgerelax.sym import Cond, Expr, maximum
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,28 @@ class Slab:
     size: Expr
 
 
+def shared_slabs(plans: Sequence[Sequence[Slab]]) -> tuple[list[Slab], list[list[int]]]:
+    """One table of slabs for functions that never run at once, and each function's numbers in it.
+
+    The nth slab of a device is the nth of all functions, as large as the largest.
+    """
+    table: list[Slab] = []
+    numbers: list[list[int]] = []
+    for slabs in plans:
+        free = {d: [k for k, s in enumerate(table) if s.device == d] for d in ("gpu", "cpu")}
+        own: list[int] = []
+        for slab in slabs:
+            if free[slab.device]:
+                k = free[slab.device].pop(0)
+                table[k] = Slab(slab.device, maximum(table[k].size, slab.size))
+            else:
+                k = len(table)
+                table.append(slab)
+            own.append(k)
+        numbers.append(own)
+    return table, numbers
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a tensor lies: `bytes` from `offset` in a slab."""
@@ -79,8 +102,9 @@ class MemoryPlan:
     `aliases` maps a view to the value whose bytes it renames, `fields` a tuple result and an index
     to the planned value, `devices` a planned value to where it lives. `in_place` maps a call to the
     outputs that take the place of operands, by the names of its function's buffers (operand:
-    output). `lower_bound` and `unplanned` are bytes: the largest sum of live tensors, and their
-    total if nothing is reused; None where a size is unbounded.
+    output). `states` maps values that lie over a state's bytes to the state. `lower_bound` and
+    `unplanned` are bytes: the largest sum of live tensors, and their total if nothing is reused;
+    None where a size is unbounded.
     """
 
     slabs: tuple[Slab, ...] = ()
@@ -90,6 +114,7 @@ class MemoryPlan:
     fields: dict[tuple[Value, int], Value] = field(default_factory=dict)
     devices: dict[Value, str] = field(default_factory=dict)
     in_place: dict[Binding, dict[str, str]] = field(default_factory=dict)
+    states: dict[Value, Var] = field(default_factory=dict)
     lower_bound: int | None = None
     unplanned: int | None = None
 

@@ -33,7 +33,9 @@ from edgerelax.ir.graph import (
     ReadInts,
     Value,
     Var,
+    module_states,
     operands,
+    states,
     used_symbols,
 )
 from edgerelax.ir.loop import LoopFunc
@@ -53,6 +55,14 @@ def verify(module: Module) -> None:
         if func.name != name:
             raise VerifyError(f"function {func.name} is listed as {name}")
         _FuncVerifier(module, func).run()
+    first = {s.name: s.annotation for s in module_states(module.funcs.values())}
+    for func in module.funcs.values():
+        for state in states(func):
+            if str(state.annotation) != str(first[state.name]):
+                raise VerifyError(
+                    f"function {func.name}: the state {state.name} is {state.annotation}, "
+                    f"and {first[state.name]} in another function"
+                )
 
 
 class _Scope:
@@ -87,6 +97,18 @@ class _FuncVerifier:
         for param in func.params:
             self.check_symbols(symbols_of(param.annotation), scope, None)
         self.block(func.body, scope)
+        self.states()
+
+    def states(self) -> None:
+        """A state is a parameter and a result of one name, dtype and dims."""
+        params = {p.name: p for p in self.func.params}
+        results = dict(zip(self.func.result_names, self.func.body.results, strict=True))
+        for name in self.func.attrs.get("states", ()):
+            if name not in params or name not in results:
+                self.fail(f"the state {name} is not both a parameter and a result")
+            before, after = params[name].annotation, results[name].annotation
+            if not _is_exactly(after, before):
+                self.fail(f"the state {name} is {before}, and {after} afterwards")
 
     def fail(self, what: str, binding: Binding | None = None) -> None:
         node = "" if binding is None else binding_text(binding)

@@ -7,7 +7,7 @@ kernels read and write of the two is played on the kernel interpreter, at these 
 tests and under --verify.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -16,14 +16,23 @@ import numpy as np
 import numpy.typing as npt
 
 from edgerelax.ir.diagnostics import VerifyError
-from edgerelax.ir.graph import Binding, Block, CallTIR, GraphFunc, IfElse, Value, operands
+from edgerelax.ir.graph import (
+    Binding,
+    Block,
+    CallTIR,
+    GraphFunc,
+    IfElse,
+    Value,
+    operands,
+    states,
+)
 from edgerelax.ir.kernel import Kernel
 from edgerelax.ir.kernel_in_place import accesses_only, loads_from, stores_into
 from edgerelax.ir.kernel_interp import run_kernel
 from edgerelax.ir.kernel_memory import KernelFault
 from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.plan import MemoryPlan, Place, Schedule, Version
-from edgerelax.ir.types import Tuple
+from edgerelax.ir.types import Tuple, tensor_bytes
 from edgerelax.sym import Symbol
 
 Span = tuple[int, int, int]  # slab, start, end
@@ -65,8 +74,12 @@ def check_plan(
     A plan with calls in place needs the loop functions and their schedules. What is in `played`
     is not played again, what is played now gets there: for checks at several sizes.
     """
-    checker = _Checker(plan, sizes, loops, schedules, set() if played is None else played)
-    checker.block(func.body, _Memory())
+    own = list(states(func))
+    checker = _Checker(plan, sizes, loops, schedules, set() if played is None else played, own)
+    memory = _Memory()
+    for state in own:
+        memory.write(state, checker.home(state))
+    checker.block(func.body, memory)
 
 
 class _Checker:
@@ -77,9 +90,19 @@ class _Checker:
         loops: Loops,
         schedules: Schedules,
         played: set[Played],
+        states: Sequence[Value],
     ) -> None:
         self.plan, self.sizes, self.loops, self.schedules = plan, sizes, loops, schedules
-        self.played = played
+        self.played, self.states = played, states
+
+    def home(self, value: Value) -> Span:
+        """Where a value is planned to lie: states are before all slabs."""
+        place = self.plan.places.get(value)
+        if place is not None:
+            return self._span(place)
+        state = self.plan.states.get(value, value)
+        size = tensor_bytes(state.annotation).eval(self.sizes)
+        return -1 - self.states.index(state), 0, size
 
     def block(self, block: Block, memory: _Memory) -> None:
         for binding in block.bindings:
@@ -96,7 +119,7 @@ class _Checker:
             inside = _Memory(dict(memory.holders))
             self.block(arm, inside)
             for part in self._written(binding):
-                inside.write(part, self._span(self.plan.places[part]))
+                inside.write(part, self.home(part))
             after.append(inside)
         memory.holders = {o: s for o, s in after[0].holders.items() if o in after[1].holders}
 
@@ -106,7 +129,7 @@ class _Checker:
         where = binding.var.name
         reads = [self._read(v, memory, where) for v in operands(binding.value)]
         writes: list[tuple[object, Span]] = [
-            (part, self._span(self.plan.places[part])) for part in self._written(binding)
+            (part, self.home(part)) for part in self._written(binding)
         ]
         scratch = self.plan.workspaces.get(binding, ())
         writes += [((binding, k), self._span(p)) for k, p in enumerate(scratch)]
@@ -181,14 +204,14 @@ class _Checker:
             parts = [self.plan.fields[binding.var, k] for k in range(len(annotation.fields))]
         else:
             parts = [binding.var]
-        yield from (p for p in parts if p in self.plan.places)
+        yield from (p for p in parts if p in self.plan.places or p in self.plan.states)
 
     def _read(self, value: Value, memory: _Memory, where: str) -> Span | None:
         root = self.plan.root(value)
-        place = self.plan.places.get(root)
-        if place is None:
-            return None  # a parameter or a constant
-        span = self._span(place)
+        known = (self.plan.places, self.plan.states, self.states)
+        if not any(root in where for where in known):
+            return None  # an input or a constant
+        span = self.home(root)
         if memory.holders.get(root) != span:
             raise VerifyError(
                 f"memory plan: {value.name} is read at {where} after its bytes were taken"

@@ -21,6 +21,7 @@ from edgerelax.ir.graph import (
     Value,
     Var,
     operands,
+    states,
 )
 from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.types import Tensor, Tuple, as_tensor
@@ -49,9 +50,14 @@ class Lifetimes:
 
 
 def lifetimes(func: GraphFunc, loops: dict[str, LoopFunc], main: str) -> Lifetimes:
-    """Lifetimes of every tensor that a function's bindings make. Tuple results live per field."""
+    """Lifetimes of every tensor that a function's bindings make, and of its states.
+
+    Tuple results live per field.
+    """
     life = Lifetimes()
     walker = _Walker(life, loops, main, _clashing_views(func, loops))
+    for state in states(func):
+        walker.start(state, 0, 0, main)
     walker.block(func.body)
     life.end += 1
     for result in func.body.results:
@@ -138,11 +144,11 @@ class _Walker:
             for k, item in enumerate(annotation.fields):
                 part = Var(f"{var.name}_{k}", item)
                 self.life.fields[(var, k)] = part
-                self._start(part, first, last, device)
+                self.start(part, first, last, device)
         elif isinstance(annotation, Tensor):
-            self._start(var, first, last, device)
+            self.start(var, first, last, device)
 
-    def _start(self, value: Value, first: int, last: int, device: str) -> None:
+    def start(self, value: Value, first: int, last: int, device: str) -> None:
         self.life.first[value], self.life.last[value] = first, last
         self.life.device[value] = device
 

@@ -11,6 +11,8 @@ module.attrs["plans"] has a MemoryPlan for each graph function.
 * A result may take the place of an operand (in_place.py); else a call's results never overlap its
   operands. Where a loop function would then be needed in two forms, with one buffer and with two,
   it is done if it makes the plan smaller.
+* A state is in the host's memory. What it becomes is written over it, or has a place here and is
+  copied at the end.
 
 check_plan.py proves it anew.
 """
@@ -22,7 +24,7 @@ from itertools import accumulate
 from types import MappingProxyType
 
 from edgerelax.ir.diagnostics import UnsupportedError
-from edgerelax.ir.graph import Binding, CallTIR, GraphFunc, Module, Value, Var
+from edgerelax.ir.graph import Binding, CallTIR, GraphFunc, Module, Value, Var, states
 from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.outcome import Outcome
 from edgerelax.ir.plan import MemoryPlan, Place, Slab
@@ -96,8 +98,13 @@ class _Planner:
     ) -> None:
         self.func, self.loops = func, loops
         self.life = lifetimes(func, loops, main)
+        self.states = states(func)
+        _check_states(func, self.life)
+        self.kept: dict[Value, Var] = {}  # what lies over states
         self.tokens: dict[Value, _Token] = {}
         for value, first in self.life.first.items():
+            if value in self.states:
+                continue
             _check_size(value)
             span = (first, self.life.last[value]) if reuse else (0, self.life.end + 1)
             device = self.life.device[value]
@@ -115,23 +122,36 @@ class _Planner:
         """The plan with all that is in place for free, and what else makes it smaller."""
         free: list[Sharing] = []
         dear: list[list[Sharing]] = []
-        for sites in _by_func(sharings(self.func, self.life, self.loops, allowed)):
+        found = sharings(self.func, self.life, self.loops, allowed)
+        self._keep(found.kept, outcome)
+        for sites in _by_func(found.sites):
             sharing = [s for s in sites if s.names]
-            if len({s.names for s in sites}) == 1:
+            if len({s.names for s in sites}) == 1 or any(s.must for s in sites):
                 free.extend(sharing)
             elif sharing:
                 dear.append(sharing)
         kept, chosen, best = self._worth_it(free, dear), free, self._planned(free)
         if kept:
             more = [*free, *(s for sharing in kept for s in sharing)]
-            found = self._planned(more)
-            if _about(_total(found)) < _about(_total(best)):
-                best, chosen = found, more
+            other = self._planned(more)
+            if _about(_total(other)) < _about(_total(best)):
+                best, chosen = other, more
                 outcome.done["loop function in two forms"] += len(kept)
         outcome.done["in place"] += sum(len(s.names) for s in chosen)
         for site in (s for sharing in dear for s in sharing if s not in chosen):
             outcome.skip("in place, the plan would not be smaller", site.binding.var.name)
         return best
+
+    def _keep(self, kept: dict[Value, Var], outcome: Outcome) -> None:
+        """Take what lies over states out of what is to be placed."""
+        self.kept = kept
+        self.tokens = {v: t for v, t in self.tokens.items() if v not in kept}
+        for state, after in self.states.items():
+            root = self.life.root(after)
+            if root in kept:
+                outcome.did("state updated in place")
+            elif root is not state:
+                outcome.skip("state copied, its kernels need it beside what it becomes", state.name)
 
     def _worth_it(self, free: list[Sharing], dear: list[list[Sharing]]) -> list[list[Sharing]]:
         """Of the functions that would need two forms, those without which more is live at once."""
@@ -166,6 +186,7 @@ class _Planner:
             self.life.fields,
             self.life.device,
             {s.binding: dict(s.names) for s in shared},
+            self.kept,
             _most_live(joined) if bounded else None,
             sum(_about(t.bytes) for t in every) if bounded else None,
         )
@@ -176,6 +197,8 @@ class _Planner:
         joined: dict[Value, _Token] = {}
         in_order = sorted(shared, key=lambda s: self.life.point[s.binding])
         for operand, result in (pair for s in in_order for pair in s.values):
+            if result in self.kept:
+                continue
             head = heads[result] = heads.get(operand, operand)
             joined[head] = replace(self.tokens[head], last=self.tokens[result].last)
         return {v: joined.get(heads.get(v, v), t) for v, t in self.tokens.items()}
@@ -195,6 +218,18 @@ def _total(plan: MemoryPlan) -> Expr:
     for slab in plan.slabs:
         total = total + slab.size
     return total
+
+
+def _check_states(func: GraphFunc, life: Lifetimes) -> None:
+    """Raise UnsupportedError for a result that is what a changed state was before."""
+    changed = {s for s, after in states(func).items() if life.root(after) is not s}
+    for name, result in zip(func.result_names, func.body.results, strict=True):
+        root = life.root(result)
+        if root in changed:
+            raise UnsupportedError(
+                f"{func.name}: the result {name} is the state {root.name} as it was before",
+                hint="give a copy of it as the result, or what it becomes",
+            )
 
 
 def _check_size(value: Value) -> None:

@@ -55,7 +55,7 @@ def _sharing(func: LoopFunc, kernels: Sequence[Kernel], claims: frozenset[Pair])
                 continue
             same = operand.dtype == output.dtype and prove_eq(numel(operand), numel(output))
             writers = [k for k, one in enumerate(kernels) if stores_into(one, output.name)]
-            if not same or len(writers) != 1:
+            if not same or not writers:
                 continue
             if not any(loads_from(one, operand.name) for one in kernels[writers[0] + 1 :]):
                 yield operand.name, output.name

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from edgerelax.frontends.nn.tensor import Tensor
 from edgerelax.ir.builder import Function
@@ -23,17 +24,25 @@ def trace(
     inputs: Mapping[str, Input],
     name: str = "main",
     module: Module | None = None,
+    states: Mapping[str, Input] | None = None,
 ) -> Module:
     """A module with a graph function that does what `forward` does to its inputs, by name.
 
     `forward` gets a Tensor for each input and gives its outputs by name. `module` holds functions
-    that are there already.
+    that are there already. `states` are tensors that live on between calls, on the device, shared
+    by the functions that name them: `forward` gets them after the inputs, as the mapping `states`,
+    and what it gives under a state's name is what that becomes.
     """
     function = Function(name, module)
-    given = {
+    given: dict[str, Any] = {
         key: Tensor(function, function.input(key, spec.dims, spec.dtype))
         for key, spec in inputs.items()
     }
+    if states is not None:
+        given["states"] = {
+            key: Tensor(function, function.state(key, spec.dims, spec.dtype))
+            for key, spec in states.items()
+        }
     for key, result in forward(**given).items():
         function.output(key, result.value)
     return function.module()
