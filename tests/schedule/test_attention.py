@@ -107,6 +107,19 @@ def test_no_queries_and_no_keys(queries: int, keys: int) -> None:
     check(attention(4, 4), {"s": queries, "t": keys})
 
 
+@pytest.mark.parametrize("keys", [1, 2, 3, 5])
+def test_an_infinite_value_of_the_last_key(keys: int) -> None:
+    """Kernels that take the last key more than once must not make it 0 times infinity."""
+    func, sizes = attention(4, 4), {"s": 3, "t": keys}
+    arrays = inputs_for(func, sizes)
+    arrays[2][:, -1, 1] = np.inf
+    (want,) = run_loop(func, arrays, sizes)
+    assert np.isinf(want[..., 1]).all()
+    for target in TARGETS.values():
+        (got,) = run_schedule(schedule(func, target), func, arrays, sizes)
+        assert_close(got, want, 2e-5)
+
+
 @pytest.mark.parametrize("queries", [1, 5])
 @pytest.mark.parametrize("keys", [0, 1, 64, 65, 201])
 def test_keys_split(queries: int, keys: int, monkeypatch: pytest.MonkeyPatch) -> None:

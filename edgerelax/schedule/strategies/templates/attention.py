@@ -4,7 +4,8 @@ What a query sums up is in registers. Keys come four at a time, their scores a v
 largest score m so far, sums are of exp(s - m); where m grows, what was summed is scaled down. A
 real GPU has 64 queries a group, a thread and its registers each, which read keys and values from
 workgroup memory that all fill together, tile by tile. Elsewhere a thread or iteration has up to
-four queries, which share what it loads from storage.
+four queries, which share what it loads from storage; software adapters, which compile slowly, get
+one loop with no branch in it.
 """
 
 import functools
@@ -54,7 +55,8 @@ def emit(template: Template, name: str, weights: frozenset[str], target: Target)
     if target.has_fast_barriers:
         kernel = _Shared(problem, body).kernel(name)
     else:
-        kernel = Walk(problem, body, rows_of(template, target)).kernel(name)
+        walk = _Brief if target.is_gpu else Walk
+        kernel = walk(problem, body, rows_of(template, target)).kernel(name)
     return Emitted((kernel,))
 
 
@@ -327,21 +329,26 @@ class Walk:
         if lanes == 4:
             column = Axis(w.fresh("k"), problem.keys)
             w.bind_vector(column, key)
+        self._join(keys, [column])
+
+    def _join(self, keys: Sequence[Axis], columns: Sequence[Axis]) -> None:
+        """Sum up keys. `columns`, by which scores are made: one for each, or one for all four."""
+        w, nth = self.w, range(len(keys))
         products = self._products(keys)
         weights = [
-            self._splats(self._weigh(query, own, column))
+            self._splats(self._weigh(query, own, columns))
             for query, own in zip(self.queries, products, strict=True)
         ]
 
         def add(piece: Piece) -> None:
-            values = [w.let("v", self._of_key(2, j, keys[j], piece)) for j in range(lanes)]
+            values = [w.let("v", self._of_key(2, j, keys[j], piece)) for j in nth]
             for query, own in zip(self.queries, weights, strict=True):
                 total: KExpr = query.total.get(piece)
                 for weight, value in zip(own[piece.lanes], values, strict=True):
                     total = kop("fma", weight, value, total)
                 query.total.set(piece, total)
 
-        self._pieces(problem.depth, add)
+        self._pieces(self.problem.depth, add)
 
     def _splats(self, weights: Sequence[KExpr]) -> dict[int, Sequence[KExpr]]:
         """Weights as they multiply pieces of one lane and of four; named, to be made once."""
@@ -374,22 +381,36 @@ class Walk:
             for r in range(len(self.queries))
         ]
 
-    def _weigh(self, query: Query, products: Sequence[KExpr], column: Axis) -> Sequence[KExpr]:
+    def _weigh(
+        self, query: Query, products: Sequence[KExpr], columns: Sequence[Axis]
+    ) -> Sequence[KExpr]:
         """The keys' weights, by the largest score with theirs."""
         w, lanes = self.w, len(products)
-        product = KVec(F32, lanes, tuple(products)) if lanes > 1 else products[0]
-        scored = self.problem.score(self.body.held(product), query.axis, column)
-        score = w.let("s", splat(self.s.value(scored), lanes))
+        if lanes > len(columns):
+            products = [KVec(F32, lanes, tuple(products))]
+        scored = [
+            splat(self.s.value(self.problem.score(self.body.held(p), query.axis, column)), p.lanes)
+            for p, column in zip(products, columns, strict=True)
+        ]
+        score = w.let("s", KVec(F32, lanes, tuple(scored)) if len(scored) > 1 else scored[0])
         largest = w.let("m", folded("max", [query.largest, *parts_of(score)]))
-        with w.when(kop("ne", largest, query.largest)):
-            self._scale_down(query, largest)
-        weight = w.let("p", kop("exp", kop("sub", score, splat(base_of(query.largest), lanes))))
-        parts = parts_of(weight)
+        self._rescale(query, largest)
+        weight = kop("exp", kop("sub", score, splat(base_of(query.largest), lanes)))
+        parts = parts_of(w.let("p", self._counted(weight)))
         w.assign(query.weight, folded("add", [query.weight, *parts]))
         return parts
 
+    def _counted(self, weight: KExpr) -> KExpr:
+        """Weights by how often their keys are to count."""
+        return weight
+
+    def _rescale(self, query: Query, largest: KExpr) -> None:
+        """What was summed, to the largest score. It rarely grows, except among the first keys."""
+        with self.w.when(kop("ne", largest, query.largest)):
+            self._scale_down(query, largest)
+
     def _scale_down(self, query: Query, largest: KExpr) -> None:
-        """What was summed, to a new largest score. That is rare, except among the first keys."""
+        """What was summed, to a new largest score."""
         w = self.w
         scale = w.let("c", kop("exp", kop("sub", query.largest, base_of(largest))))
         w.assign(query.largest, largest)
@@ -398,6 +419,38 @@ class Walk:
             self.problem.depth,
             lambda piece: query.total.set(piece, kop("mul", query.total.get(piece), scale)),
         )
+
+
+class _Brief(Walk):
+    """A walk in few statements: four keys at every turn, and sums scaled whether they need it.
+
+    Past the end stands the last key again. Its copies share its weight, since a weight of 0 would
+    make infinite values NaN.
+    """
+
+    shares: KExpr | None = None
+
+    def _keys_from_storage(self) -> None:
+        w, keys = self.w, self.problem.keys
+        if divisible(keys, 4):
+            super()._keys_from_storage()
+            return
+        last = w.params.scalar(keys - 1)
+        with w.loop("k", i32(0), w.params.scalar(keys), step=4) as k:
+            left = w.let("n", kop("sub", last, k))
+            copies = convert(kop("max", i32(1), kop("sub", i32(4), left)), F32)
+            share = w.let("c", kop("div", f32(1.0), copies))
+            shares = [KSelect(F32, 1, kop("lt", i32(j), left), f32(1.0), share) for j in range(4)]
+            self.shares = w.let("c", KVec(F32, 4, tuple(shares)))
+            places = [k, *(w.let("k", kop("min", plus(k, j), last)) for j in range(1, 4))]
+            axes = [self.body.bind("k", keys, place) for place in places]
+            self._join(axes, axes)
+
+    def _counted(self, weight: KExpr) -> KExpr:
+        return weight if self.shares is None else kop("mul", weight, self.shares)
+
+    def _rescale(self, query: Query, largest: KExpr) -> None:
+        self._scale_down(query, largest)
 
 
 class _Shared(Walk):
