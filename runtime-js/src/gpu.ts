@@ -168,6 +168,14 @@ export class Gpu {
     return true;
   }
 
+  /** Makes input k anew, of bytes that are 0. */
+  makeState(k: number, bytes: number, label: string): void {
+    const key = `${BINDING.input}.${k}`;
+    const old = this.#buffers.get(key);
+    if (old) this.free(old);
+    this.#buffers.set(key, this.#make(bytes, label));
+  }
+
   /** Grows a slab and keeps its contents. */
   ensure(slab: number, bytes: number): void {
     const key = `${BINDING.slab}.${slab}`;

@@ -32,6 +32,8 @@ export interface FunctionInfo {
   readonly name: string;
   readonly inputs: readonly TensorInfo[];
   readonly outputs: readonly TensorInfo[];
+  /** Names of the states that it uses. */
+  readonly states: readonly string[];
 }
 
 export interface FileInfo {
@@ -116,6 +118,8 @@ export interface Manifest {
   readonly source: { readonly file: string; readonly metadata: Record<string, string> };
   readonly symbols: Record<string, SymbolInfo>;
   readonly functions: readonly FunctionInfo[];
+  /** What lives on between calls: the program's first inputs. A dim is a number or a symbol. */
+  readonly states: readonly TensorInfo[];
   /** In the order in which loaders prefer them. */
   readonly programs: readonly ProgramInfo[];
   readonly vm: string;
@@ -217,7 +221,10 @@ const whole = object({
   producer: text,
   source: object({ file: text, metadata: mapOf(text) }),
   symbols: mapOf(object({ lo: count, hi: orNull(count), multiple_of: count })),
-  functions: listOf(object({ name: text, inputs: tensors, outputs: tensors })),
+  functions: listOf(
+    object({ name: text, inputs: tensors, outputs: tensors, states: listOf(text) }),
+  ),
+  states: tensors,
   programs: listOf(program),
   vm: fileName,
   weights: listOf(weight),
@@ -244,9 +251,24 @@ function badReference(manifest: Manifest): string | undefined {
   return (
     first(weights, (weight) => badWeight(weight, files)) ??
     first([manifest.vm, ...manifest.assets], (name) => unlisted(name, files)) ??
+    first(manifest.states, (state) => badState(state, manifest)) ??
+    first(manifest.functions, (fn) => badStates(fn, manifest)) ??
     (manifest.language === null ? undefined : badLanguage(manifest.language, manifest)) ??
     first(programs, (program) => badProgram(program, manifest))
   );
+}
+
+function badState({ name, shape }: TensorInfo, manifest: Manifest): string | undefined {
+  const dims: readonly (Dim | null)[] = shape ?? [null];
+  const bad = dims.find(
+    (dim) => typeof dim !== 'number' && (dim === null || !Object.hasOwn(manifest.symbols, dim)),
+  );
+  return bad === undefined ? undefined : `state ${name} has the dim ${String(bad)}`;
+}
+
+function badStates({ name, states }: FunctionInfo, manifest: Manifest): string | undefined {
+  const lost = states.find((used) => !manifest.states.some((state) => state.name === used));
+  return lost === undefined ? undefined : `function ${name} uses no known state: ${lost}`;
 }
 
 function badLanguage(language: LanguageInfo, manifest: Manifest): string | undefined {

@@ -13,6 +13,7 @@ import {
   type FunctionInfo,
   type Manifest,
   type ProgramInfo,
+  type SymbolInfo,
   type TensorInfo,
 } from './manifest.ts';
 import { Source } from './source.ts';
@@ -79,6 +80,7 @@ export class Model {
   #adapter: GPUAdapter | undefined;
   #disposal: Promise<void> | undefined;
   #tail: Promise<unknown> = Promise.resolve();
+  #sizes: Readonly<Record<string, number>> = {};
 
   private constructor(source: Source, program: ProgramInfo, options: ModelOptions) {
     this.#source = source;
@@ -106,7 +108,23 @@ export class Model {
     return this.#enqueue(() => this.#run(inputs, options));
   }
 
-  /** Makes the model usable again after its GPU device was lost: a new device, the weights anew. */
+  /**
+   * Makes the states anew, all 0: what lives on between runs. `sizes` gives the symbols that their
+   * dims are. States whose dims are numbers are there from the start.
+   */
+  allocate(sizes: Readonly<Record<string, number>>): Promise<void> {
+    return this.#enqueue(async () => {
+      checkSizes(this.manifest, sizes);
+      const { vm, gpu } = this.#ready();
+      this.#sizes = sizes;
+      this.#makeStates(vm, gpu);
+    });
+  }
+
+  /**
+   * Makes the model usable again after its GPU device was lost: a new device, the weights anew. What
+   * its states held is lost.
+   */
   reload(): Promise<void> {
     return this.#enqueue(async () => {
       this.#refuseDisposed();
@@ -165,6 +183,7 @@ export class Model {
     let vm: Vm | undefined;
     try {
       vm = await this.#load(program, gpu);
+      this.#makeStates(vm, gpu);
       throwIfAborted(this.#options.signal);
     } catch (error) {
       gpu?.destroy();
@@ -264,6 +283,22 @@ export class Model {
     }
   }
 
+  /** A state with a dim of which no size is known has none of it. */
+  #makeStates(vm: Vm, gpu: Gpu | undefined): void {
+    const { states, functions } = this.manifest;
+    for (const [k, { name, dtype, shape }] of states.entries()) {
+      const dims = (shape ?? []).map((dim) =>
+        typeof dim === 'number' ? dim : (this.#sizes[dim] ?? 0),
+      );
+      const count = dims.reduce((product, dim) => product * dim, 1);
+      const bytes = (count * elementBytes(dtype) + 3) & ~3;
+      const places = functions.reduce((all, _, fn) => all | vm.inputPlaces(fn, k), 0);
+      vm.makeState(k, dtype, dims, bytes, !gpu || (places & ON_CPU) !== 0);
+      if (places & ON_GPU) gpu?.makeState(k, bytes, `state ${name}`);
+    }
+    if (states.length > 0) vm.cancel(); // recorded lists bind what was there
+  }
+
   async #run(inputs: Record<string, Input>, options: RunOptions): Promise<Record<string, Output>> {
     throwIfAborted(options.signal);
     const { vm, gpu } = this.#ready();
@@ -314,7 +349,8 @@ export class Model {
   ): void {
     checkNames(info, inputs);
     let stale = false;
-    for (const [k, spec] of info.inputs.entries()) {
+    for (const [at, spec] of info.inputs.entries()) {
+      const k = this.manifest.states.length + at;
       const { data, shape } = readInput(spec, inputs[spec.name] as Input);
       const bytes = bytesOf(data);
       const places = vm.inputPlaces(fn, k);
@@ -370,6 +406,28 @@ export class Model {
       results[spec.name] = { data, shape: place.shape, dtype: place.dtype };
     });
     return results;
+  }
+}
+
+function checkSizes(manifest: Manifest, sizes: Readonly<Record<string, number>>): void {
+  const dims = manifest.states.flatMap((state) => state.shape ?? []);
+  const known = [...new Set(dims.filter((dim) => typeof dim === 'string'))].sort();
+  const given = Object.keys(sizes).sort();
+  if (known.join() !== given.join()) {
+    throw new EdgeRelaxError(
+      'input',
+      `sizes of ${given.join(', ') || 'nothing'} for states that need ${known.join(', ') || 'none'}`,
+    );
+  }
+  for (const [name, size] of Object.entries(sizes)) {
+    const { lo, hi, multiple_of: step } = manifest.symbols[name] as SymbolInfo;
+    if (!Number.isSafeInteger(size) || size < lo || size > (hi ?? size) || size % step !== 0) {
+      const upper = hi === null ? '' : ` and at most ${hi}`;
+      throw new EdgeRelaxError(
+        'input',
+        `${name} is ${size}: at least ${lo}${upper}, a multiple of ${step}, is expected`,
+      );
+    }
   }
 }
 

@@ -125,11 +125,34 @@ export class Vm {
   ): void {
     const pointer = onCpu ? this.#inputMemory(k, data.length) : 0;
     if (onCpu) this.bytes(pointer, data.length).set(data);
+    this.#describe(k, dtype, shape, onCpu ? data.length : (data.length + 3) & ~3, pointer);
+  }
+
+  /** Describes input k, `bytes` that are 0 and stay; on the CPU they are made anew. */
+  makeState(
+    k: number,
+    dtype: string,
+    shape: readonly number[],
+    bytes: number,
+    onCpu: boolean,
+  ): void {
+    const pointer = onCpu ? this.#inputMemory(k, bytes) : 0;
+    if (onCpu) this.bytes(pointer, bytes).fill(0);
+    this.#describe(k, dtype, shape, bytes, pointer);
+  }
+
+  #describe(
+    k: number,
+    dtype: string,
+    shape: readonly number[],
+    bytes: number,
+    pointer: number,
+  ): void {
     const words = this.#words(this.#call('er_input', this.#model, k), INPUT.words);
     words[INPUT.dtype] = DTYPES.indexOf(dtype as (typeof DTYPES)[number]);
     words[INPUT.rank] = shape.length;
     words.set(shape, INPUT.dims);
-    words[INPUT.bytes] = onCpu ? data.length : (data.length + 3) & ~3;
+    words[INPUT.bytes] = bytes;
     words[INPUT.pointer] = pointer;
   }
 

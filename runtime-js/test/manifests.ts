@@ -14,8 +14,10 @@ export function sound(): Record<string, unknown> {
         name: 'main',
         inputs: [{ name: 'x', dtype: 'f32', shape: ['n', 16] }],
         outputs: [{ name: 'y', dtype: 'f32', shape: null }],
+        states: ['cache'],
       },
     ],
+    states: [{ name: 'cache', dtype: 'f32', shape: ['m', 4] }],
     programs: [
       {
         name: 'gpu',
