@@ -1,7 +1,7 @@
 """A GGUF file's metadata and tensors, checked before anything is read (GGUF specification)."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ class File:
             raise InputError(
                 f"{self.path.name} is damaged or cut off: {error}", hint="download it again"
             ) from error
+        self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
         self._check_extent()
 
     def value(self, key: str, default: Any = None) -> Any:
@@ -41,19 +42,23 @@ class File:
         return default
 
     @property
-    def names(self) -> set[str]:
-        """The names of all tensors."""
-        return {tensor.name for tensor in self._reader.tensors}
+    def origin(self) -> str:
+        return self.path.name
 
-    def tensors(self) -> Iterator[tuple[str, Array | Grouped]]:
-        """Every tensor by name, dims in numpy's order."""
-        for tensor in self._reader.tensors:
-            shape = tuple(int(n) for n in reversed(tensor.shape))
-            yield tensor.name, stored(np.asarray(tensor.data), tensor.tensor_type, shape)
+    @property
+    def names(self) -> Collection[str]:
+        """The names of all tensors."""
+        return self._tensors.keys()
+
+    def read(self, name: str) -> Array | Grouped:
+        """A tensor, dims in numpy's order."""
+        tensor = self._tensors[name]
+        shape = tuple(int(n) for n in reversed(tensor.shape))
+        return stored(np.asarray(tensor.data), tensor.tensor_type, shape)
 
     def _check_extent(self) -> None:
         size = os.path.getsize(self.path)
-        for tensor in self._reader.tensors:
+        for tensor in self._tensors.values():
             end = int(tensor.data_offset) + int(tensor.n_bytes)
             if end > size:
                 raise InputError(

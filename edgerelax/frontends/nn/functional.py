@@ -9,6 +9,7 @@ from edgerelax.frontends.nn.module import Parameter
 from edgerelax.frontends.nn.tensor import Tensor, apply, create
 from edgerelax.ir.diagnostics import InputError
 from edgerelax.ir.dtypes import F32
+from edgerelax.ops import OPS
 from edgerelax.sym import ExprLike, as_expr
 
 
@@ -36,6 +37,33 @@ def gelu(x: Tensor, approximate: bool = False) -> Tensor:
     return apply("gelu", x, approximate="tanh" if approximate else "none")
 
 
+def relu(x: Tensor) -> Tensor:
+    """max(x, 0)."""
+    return apply("relu", x)
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    """1 / (1 + exp(-x))."""
+    return apply("sigmoid", x)
+
+
+def soft_cap(x: Tensor, cap: float) -> Tensor:
+    """cap · tanh(x / cap): within ± `cap`."""
+    return apply("tanh", x / cap) * cap
+
+
+def total(x: Tensor) -> Tensor:
+    """Sums over the last axis, which stays as 1."""
+    return apply("reduce_sum", x, axes=(-1,), keepdims=True)
+
+
+def topk(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The greatest `count` along the last axis, falling, and where they stand."""
+    found = x.builder.call_all(OPS["topk"], x.value, k=count)
+    values, places = (Tensor(x.builder, part) for part in found)
+    return values, places
+
+
 def softmax(x: Tensor, axis: int = -1) -> Tensor:
     """exp(x) / Σ exp(x) along an axis."""
     return apply("softmax", x, axis=axis)
@@ -52,12 +80,14 @@ def positions(like: Tensor, count: ExprLike, start: ExprLike = 0) -> Tensor:
     return create(like, "range", start=first, limit=first + as_expr(count), delta=1)
 
 
-def rotary(x: Tensor, at: Tensor, frequencies: Sequence[float], interleaved: bool) -> Tensor:
+def rotary(
+    x: Tensor, at: Tensor, frequencies: Sequence[float], interleaved: bool, factor: float = 1.0
+) -> Tensor:
     """Rotate pairs of features by position · frequency (RoPE, arXiv 2104.09864).
 
     x is [batch, heads, length, width], `at` the positions, integers [batch or 1, length]. Pairs are
-    neighbours where `interleaved`, else feature k and k + width/2. Features past the last pair stay
-    as they are.
+    neighbours where `interleaved`, else features k and k + pairs. What turns is multiplied by
+    `factor`; features past the last pair stay as they are.
     """
     batch, heads, length, width = x.dims
     half = len(frequencies)
@@ -65,6 +95,8 @@ def rotary(x: Tensor, at: Tensor, frequencies: Sequence[float], interleaved: boo
     table = at.builder.constant("frequencies", np.asarray(frequencies, np.float32))
     angles = at.cast(F32).reshape(at.dims[0], 1, length, 1) * Tensor(at.builder, table)
     cosine, sine = apply("cos", angles), apply("sin", angles)
+    if factor != 1:
+        cosine, sine = cosine * factor, sine * factor
     if interleaved:
         pairs = turned.reshape(batch, heads, length, half, 2)
         first, second = (part.reshape(batch, heads, length, half) for part in pairs.split((1, 1)))
@@ -100,7 +132,7 @@ def attention(
         scale = 1 / math.sqrt(known)
     scores = apply("matmul", q, repeat_heads(k, heads), transpose_b=True) * scale
     if cap is not None:
-        scores = apply("tanh", scores / cap) * cap
+        scores = soft_cap(scores, cap)
     if mask is not None:
         scores = apply("where", mask, scores, float("-inf"))
     return softmax(scores) @ repeat_heads(v, heads)
