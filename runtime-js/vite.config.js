@@ -1,4 +1,4 @@
-import { defineConfig } from 'vite';
+import { defineConfig } from 'vitest/config';
 
 export default defineConfig({
   build: {
@@ -6,5 +6,10 @@ export default defineConfig({
     target: 'es2022',
     emptyOutDir: true,
     sourcemap: false,
+    rollupOptions: {
+      preserveEntrySignatures: 'allow-extension', // the chat's file imports from the main one
+      output: { chunkFileNames: 'edgerelax-chat.js' },
+    },
   },
+  test: { server: { deps: { inline: ['@mlc-ai/web-xgrammar'] } } }, // a script that Node can't import
 });

@@ -9,6 +9,8 @@ export type ErrorCode =
   | 'limit' // the adapter is too small
   | 'memory' // memory is exhausted
   | 'lost' // the GPU device was lost; load or reload again
+  | 'context' // a prompt that is longer than the context
+  | 'template' // a chat template that fails, or refuses the conversation
   | 'disposed' // the model was disposed of
   | 'abort' // the caller's signal
   | 'library' // a library function is missing, or failed

@@ -1,6 +1,8 @@
 /** edgerelax in the browser: `load` an artifact folder, `run` it. */
 
 import { cpuOffer, findAdapter, gpuOffer } from './adapter.ts';
+import type { Chat } from './chat/chat.ts';
+import type { LoadChatOptions } from './chat/load.ts';
 import { candidates, choose } from './choose.ts';
 import { type Libraries, requireLibraries } from './library.ts';
 import type { ProgramInfo } from './manifest.ts';
@@ -42,6 +44,12 @@ export async function load(url: string | URL, options: LoadOptions = {}): Promis
   return Model.open(source, program, own);
 }
 
+/** Loads a language model's folder, to chat with. What only chat needs is fetched here first. */
+export async function loadChat(url: string | URL, options: LoadChatOptions): Promise<Chat> {
+  const { openChat } = await import('./chat/load.ts');
+  return openChat(url, options);
+}
+
 const DEVICES = { webgpu: 'gpu', wasm: 'cpu' } as const;
 
 /** The variant to run; a device that the caller brings asks for one of the GPU's. */
@@ -58,6 +66,11 @@ async function fit(
   return { program, adapter };
 }
 
+export type { AnswerStream } from './chat/answer-stream.ts';
+export type { Chat } from './chat/chat.ts';
+export type * from './chat/engine.ts';
+export type { LoadChatOptions } from './chat/load.ts';
+export type * from './chat/types.ts';
 export { capabilities, type Capabilities } from './adapter.ts';
 export { EdgeRelaxError, type ErrorCode } from './errors.ts';
 export type {

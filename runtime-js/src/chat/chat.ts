@@ -1,0 +1,246 @@
+/** A language model that takes requests of OpenAI's shape. */
+
+import { EdgeRelaxError } from '../errors.ts';
+import { AnswerStream } from './answer-stream.ts';
+import * as answers from './answers.ts';
+import type { Engine, EngineStats, Sampling } from './engine.ts';
+import { checkRoom, generate, type Piece, type Summary } from './generation.ts';
+import { Grammars } from './grammar.ts';
+import { checkChat, checkCompletion, type Constraint, type Settings } from './request.ts';
+import { settingsOf } from './request.ts';
+import { ChatTemplate } from './template.ts';
+import type { Tokenizer } from './tokenizer.ts';
+import { callFormatOf, callSchema, marksOf, ToolCalls } from './tools.ts';
+import { Turns } from './turns.ts';
+import type {
+  ChatChunk,
+  ChatCompletion,
+  ChatRequest,
+  Completion,
+  CompletionRequest,
+} from './types.ts';
+
+type Streamed = { readonly stream: true };
+type AtOnce = { readonly stream?: false | null };
+
+export interface ChatCompletions {
+  /** An answer, or with `stream: true` its chunks, for `for await`. */
+  create(request: ChatRequest & Streamed): AnswerStream<ChatChunk>;
+  create(request: ChatRequest & AtOnce): Promise<ChatCompletion>;
+  create(request: ChatRequest): AnswerStream<ChatChunk> | Promise<ChatCompletion>;
+}
+
+export interface Completions {
+  create(request: CompletionRequest & Streamed): AnswerStream<Completion>;
+  create(request: CompletionRequest & AtOnce): Promise<Completion>;
+  create(request: CompletionRequest): AnswerStream<Completion> | Promise<Completion>;
+}
+
+export interface ChatParts {
+  readonly engine: Engine;
+  readonly tokenizer: Tokenizer;
+  /** Jinja, by name: `default`, and perhaps `tool_use`. */
+  readonly templates: Readonly<Record<string, string>>;
+  /** What templates use beside the messages. */
+  readonly names: Readonly<Record<string, unknown>>;
+  readonly eos: readonly number[];
+  /** What answers call the model. */
+  readonly model: string;
+  /** Sampling that requests do not tell. */
+  readonly defaults?: Partial<Sampling>;
+  /** Imports @mlc-ai/web-xgrammar. */
+  readonly grammar?: (() => Promise<unknown>) | undefined;
+}
+
+/** Requests may overlap: they are answered one after another. A failed one leaves the next alone. */
+export class Chat {
+  readonly model: string;
+  readonly chat: { readonly completions: ChatCompletions };
+  readonly completions: Completions;
+  readonly #parts: ChatParts;
+  readonly #templates = new Map<string, ChatTemplate>();
+  readonly #eos: ReadonlySet<number>;
+  readonly #marks: ReadonlySet<number>;
+  readonly #grammars: Grammars;
+  readonly #turns = new Turns();
+  #disposal: Promise<void> | undefined;
+
+  /** Throws `template` for a template with a fault. */
+  constructor(parts: ChatParts) {
+    const { engine, tokenizer, templates, names, eos, model } = parts;
+    this.#parts = parts;
+    this.model = model;
+    this.#eos = new Set(eos);
+    for (const [name, source] of Object.entries(templates)) {
+      this.#templates.set(name, new ChatTemplate(source, names));
+    }
+    const sources = Object.values(templates);
+    const marks = sources.flatMap((source) => marksOf(callFormatOf(source)));
+    const ids = marks.map((mark) => tokenizer.idOf(mark)).filter((id) => id !== undefined);
+    this.#marks = new Set(ids);
+    const { vocabulary } = engine;
+    const load = parts.grammar;
+    this.#grammars = new Grammars({ load, tokenizer, vocabulary, eos, marks: this.#marks });
+    this.chat = { completions: { create: ((r: ChatRequest) => this.#chat(r)) as never } };
+    this.completions = { create: ((r: CompletionRequest) => this.#complete(r)) as never };
+  }
+
+  get backend(): Engine['backend'] {
+    return this.#parts.engine.backend;
+  }
+
+  /** The most tokens of a conversation. */
+  get context(): number {
+    return this.#parts.engine.context;
+  }
+
+  /** The token ids of a text. */
+  encode(text: string): number[] {
+    return this.#parts.tokenizer.encode(text, false);
+  }
+
+  stats(): EngineStats {
+    return this.#parts.engine.stats();
+  }
+
+  /** Ends the answer that is being made, then frees all. Answers that are not done fail. */
+  dispose(): Promise<void> {
+    this.#disposal ??= this.#turns.close().then(async () => {
+      this.#grammars.dispose();
+      await this.#parts.engine.dispose();
+    });
+    return this.#disposal;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.dispose();
+  }
+
+  #chat(request: ChatRequest): AnswerStream<ChatChunk> | Promise<ChatCompletion> {
+    const shape = { ...this.#shape(request), logprobs: Boolean(request?.logprobs) };
+    return request?.stream
+      ? new AnswerStream((signal) => answers.chatChunks(this.#steps(request, signal), shape))
+      : answers.wholeChat(this.#steps(request), shape);
+  }
+
+  #complete(request: CompletionRequest): AnswerStream<Completion> | Promise<Completion> {
+    const shape = { ...this.#shape(request), logprobs: (request?.logprobs ?? null) !== null };
+    return request?.stream
+      ? new AnswerStream((signal) => answers.completionChunks(this.#text(request, signal), shape))
+      : answers.wholeCompletion(this.#text(request), shape);
+  }
+
+  #shape(request: ChatRequest | CompletionRequest): Omit<answers.Shape, 'logprobs'> {
+    const includeUsage = request?.stream_options?.include_usage ?? false;
+    return { model: this.model, includeUsage };
+  }
+
+  async *#steps(
+    request: ChatRequest,
+    signal?: AbortSignal,
+  ): AsyncGenerator<answers.Step, answers.Ending> {
+    checkChat(request);
+    const { tokenizer } = this.#parts;
+    const tools = request.tool_choice === 'none' ? undefined : (request.tools ?? undefined);
+    const template = this.#template(tools !== undefined);
+    const { messages } = request;
+    const extras = request.chat_template_kwargs ?? {};
+    const prompt = tokenizer.encode(template.render({ messages, tools, extras }), false);
+    const { logprobs, top_logprobs } = request;
+    const settings = this.#settings(request, logprobs ? (top_logprobs ?? 0) : undefined);
+    const constraint = this.#callConstraint(request, template) ?? settings.constraint;
+    const pieces = this.#answer(prompt, { ...settings, constraint }, true, signal, tools);
+    const parser = tools && new ToolCalls(callFormatOf(template.source), tools);
+    if (!parser) return yield* withoutCalls(pieces);
+    return yield* withCalls(pieces, parser, request.parallel_tool_calls ?? true);
+  }
+
+  async *#text(request: CompletionRequest, signal?: AbortSignal): AsyncGenerator<Piece, Summary> {
+    const { engine, tokenizer } = this.#parts;
+    checkCompletion(request, engine.vocabulary);
+    const { prompt, logprobs } = request;
+    const ids = typeof prompt === 'string' ? tokenizer.encode(prompt, true) : prompt;
+    const settings = this.#settings(request, logprobs ?? undefined);
+    return yield* this.#answer(ids, settings, false, signal);
+  }
+
+  #settings(request: ChatRequest | CompletionRequest, logprobs: number | undefined): Settings {
+    const { engine, defaults = {} } = this.#parts;
+    return { ...settingsOf(request, defaults, engine.vocabulary), logprobs };
+  }
+
+  /** The template for conversations with tools is another with some models. */
+  #template(tools: boolean): ChatTemplate {
+    const found = (tools && this.#templates.get('tool_use')) || this.#templates.get('default');
+    if (found) return found;
+    throw new EdgeRelaxError(
+      'template',
+      'this model came without a chat template; give loadChat a `template`, or use completions',
+    );
+  }
+
+  /** What makes the model call a tool, where it must. */
+  #callConstraint(request: ChatRequest, template: ChatTemplate): Constraint | undefined {
+    const { tools, tool_choice: choice } = request;
+    if (!tools || !choice || choice === 'none' || choice === 'auto') return undefined;
+    const named = typeof choice === 'object' ? choice.function.name : undefined;
+    const wanted = tools.filter((tool) => named === undefined || tool.function.name === named);
+    const format = callFormatOf(template.source);
+    const schema = callSchema(format, wanted);
+    const { begin, end = '' } = format;
+    if (begin === undefined) return { kind: 'schema', schema, strict: true };
+    return { kind: 'tagged', begin, schema, end };
+  }
+
+  #answer(
+    prompt: readonly number[],
+    settings: Settings,
+    begins: boolean,
+    leaving: AbortSignal | undefined,
+    tools?: ChatRequest['tools'],
+  ): AsyncGenerator<Piece, Summary> {
+    const { engine, tokenizer } = this.#parts;
+    checkRoom(prompt, engine.context);
+    const shown = tools ? this.#marks : new Set<number>();
+    const job = { engine, tokenizer, eos: this.#eos, prompt, settings, begins, shown };
+    const grammars = this.#grammars;
+    return this.#turns.take([settings.signal, leaving], async function* (signal) {
+      const matching = settings.constraint && (await grammars.match(settings.constraint));
+      try {
+        return yield* generate({ ...job, signal, mask: matching?.mask });
+      } finally {
+        matching?.dispose();
+      }
+    });
+  }
+}
+
+async function* withoutCalls(
+  pieces: AsyncGenerator<Piece, Summary>,
+): AsyncGenerator<answers.Step, answers.Ending> {
+  for (;;) {
+    const { done, value } = await pieces.next();
+    if (done) return value;
+    yield { ...value, calls: [] };
+  }
+}
+
+async function* withCalls(
+  pieces: AsyncGenerator<Piece, Summary>,
+  parser: ToolCalls,
+  parallel: boolean,
+): AsyncGenerator<answers.Step, answers.Ending> {
+  let called = false;
+  const step = ({ text, calls }: ReturnType<ToolCalls['push']>, tokens: Piece['tokens']) => {
+    const taken = parallel ? calls : calls.slice(0, called ? 0 : 1);
+    called ||= calls.length > 0;
+    return { text, calls: taken, tokens };
+  };
+  for (;;) {
+    const { done, value } = await pieces.next();
+    const next = done ? step(parser.flush(), []) : step(parser.push(value.text), value.tokens);
+    if (next.text !== '' || next.calls.length + next.tokens.length > 0) yield next;
+    if (!done) continue;
+    return { ...value, finish: called && value.finish === 'stop' ? 'tool_calls' : value.finish };
+  }
+}

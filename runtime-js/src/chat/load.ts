@@ -1,0 +1,112 @@
+/** From an artifact's folder to a chat. */
+
+import { EdgeRelaxError } from '../errors.ts';
+import type { LoadOptions } from '../index.ts';
+import type { LanguageInfo } from '../manifest.ts';
+import { type Check, mapOf, object, text } from '../schema.ts';
+import { type Progress, Source } from '../source.ts';
+import { Chat } from './chat.ts';
+import type { Engine, Sampling } from './engine.ts';
+import { Tokenizer } from './tokenizer.ts';
+
+export interface LoadChatOptions extends LoadOptions {
+  /** Makes what gives tokens. */
+  readonly engine: (url: string | URL, options: LoadOptions) => Promise<Engine>;
+  /** A chat template, in place of the model's. */
+  readonly template?: string;
+  /** Sampling for requests that do not tell. */
+  readonly sampling?: Partial<Omit<Sampling, 'logitBias' | 'seed'>>;
+  /** `() => import('@mlc-ai/web-xgrammar')`: for answers that keep to a schema or a grammar. */
+  readonly grammar?: () => Promise<unknown>;
+}
+
+interface ChatFile {
+  readonly templates: Readonly<Record<string, string>>;
+  readonly special_tokens: Readonly<Record<string, string>>;
+}
+
+/** Loads a language model's folder. Throws `format` for a model that is of no language. */
+export async function openChat(url: string | URL, options: LoadChatOptions): Promise<Chat> {
+  const { engine: open, template, sampling, grammar, ...loading } = options;
+  const { signal, fetch, onProgress } = loading;
+  const progress = new Sum(onProgress);
+  const source = await Source.open(url, { signal, fetch, onProgress: progress.of('text') });
+  const { language } = source.manifest;
+  if (!language) {
+    throw new EdgeRelaxError('format', 'this artifact is of no language model; use load for it');
+  }
+  const failure = new AbortController();
+  const either = AbortSignal.any([failure.signal, ...(signal ? [signal] : [])]);
+  const opening = open(url, { ...loading, signal: either, onProgress: progress.of('model') });
+  opening.catch(() => undefined); // awaited below; until then its failure must not be unheard
+  try {
+    const { tokenizer, chat } = await readText(source, language);
+    const { file } = source.manifest.source;
+    const templates = template === undefined ? chat.templates : { default: template };
+    return new Chat({
+      engine: await opening,
+      tokenizer,
+      templates,
+      names: chat.special_tokens,
+      eos: language.eos,
+      model: file.replace(/\.\w+$/, ''),
+      defaults: sampling ?? {},
+      grammar,
+    });
+  } catch (error) {
+    failure.abort();
+    const engine = await opening.catch(() => undefined);
+    await engine?.dispose();
+    throw error;
+  }
+}
+
+async function readText(
+  source: Source,
+  { tokenizer, chat }: LanguageInfo,
+): Promise<{ readonly tokenizer: Tokenizer; readonly chat: ChatFile }> {
+  if (tokenizer === null) {
+    throw new EdgeRelaxError('format', 'this language model came without a tokenizer');
+  }
+  source.expect([tokenizer, ...(chat === null ? [] : [chat])]);
+  const [tokens, file] = await Promise.all([
+    source.asset(tokenizer),
+    chat === null ? undefined : source.asset(chat),
+  ]);
+  const read = file ? chatFile(file) : { templates: {}, special_tokens: {} };
+  return { tokenizer: new Tokenizer(tokens), chat: read };
+}
+
+const whole: Check = object({ templates: mapOf(text), special_tokens: mapOf(text) });
+
+function chatFile(bytes: Uint8Array): ChatFile {
+  let value: unknown;
+  try {
+    value = JSON.parse(new TextDecoder().decode(bytes));
+  } catch (cause) {
+    throw new EdgeRelaxError('format', 'the chat file is not JSON', { cause });
+  }
+  const problem = whole(value, 'chat');
+  if (problem) throw new EdgeRelaxError('format', `${problem}; export the model again`);
+  return value as ChatFile;
+}
+
+/** Adds up the bytes of the text's files and of the model's. */
+class Sum {
+  readonly #report: ((progress: Progress) => void) | undefined;
+  readonly #fetched = new Map<string, Progress>();
+
+  constructor(report: ((progress: Progress) => void) | undefined) {
+    this.#report = report;
+  }
+
+  of(part: string): (progress: Progress) => void {
+    return (progress) => {
+      if (progress.phase !== 'fetch') return this.#report?.(progress);
+      this.#fetched.set(part, progress);
+      const all = [...this.#fetched.values()];
+      const add = (key: 'loaded' | 'total'): number => all.reduce((sum, one) => sum + one[key], 0);
+      this.#report?.({ ...progress, loaded: add('loaded'), total: add('total') });
+    };
+  }
+}

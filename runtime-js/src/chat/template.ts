@@ -1,0 +1,73 @@
+/** Conversations to prompts, by the chat template that came with the model. */
+
+import { Template as Jinja } from '@huggingface/jinja';
+import { EdgeRelaxError } from '../errors.ts';
+import type { Message, ToolCall, ToolDefinition } from './types.ts';
+
+export interface Rendering {
+  readonly messages: readonly Message[];
+  readonly tools: readonly ToolDefinition[] | undefined;
+  /** More names for the template. */
+  readonly extras: Readonly<Record<string, unknown>>;
+}
+
+export class ChatTemplate {
+  readonly source: string;
+  readonly #jinja: Jinja;
+  readonly #names: Readonly<Record<string, unknown>>;
+
+  /** `names` are what templates use beside the messages: `bos_token`, `eos_token`. */
+  constructor(source: string, names: Readonly<Record<string, unknown>>) {
+    this.source = source;
+    this.#names = names;
+    try {
+      this.#jinja = new Jinja(source);
+    } catch (cause) {
+      throw new EdgeRelaxError('template', `the chat template has a fault: ${why(cause)}`, {
+        cause,
+      });
+    }
+  }
+
+  /** The text up to where the answer begins. Throws `template` with what the template says. */
+  render({ messages, tools, extras }: Rendering): string {
+    const names = {
+      ...this.#names,
+      ...(tools && { tools }),
+      ...extras,
+      messages: messages.map(forTemplate),
+      add_generation_prompt: true,
+    };
+    try {
+      return this.#jinja.render(names);
+    } catch (cause) {
+      throw new EdgeRelaxError('template', `the chat template refuses this: ${why(cause)}`, {
+        cause,
+      });
+    }
+  }
+}
+
+const why = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause));
+
+/** Templates take text in one piece, `system` for `developer`, and arguments as objects. */
+function forTemplate({ role, content, tool_calls, ...rest }: Message): Record<string, unknown> {
+  const text =
+    typeof content === 'string' ? content : (content ?? []).map((part) => part.text).join('');
+  return {
+    ...rest,
+    role: role === 'developer' ? 'system' : role,
+    content: text,
+    ...(tool_calls && { tool_calls: tool_calls.map(withObject) }),
+  };
+}
+
+function withObject({ id, type, function: called }: ToolCall): Record<string, unknown> {
+  let values: unknown = called.arguments;
+  try {
+    values = JSON.parse(called.arguments);
+  } catch {
+    // what a model wrote may be no JSON; the template then shows it as it is
+  }
+  return { id, type, function: { name: called.name, arguments: values } };
+}

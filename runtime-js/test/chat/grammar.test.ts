@@ -1,0 +1,172 @@
+import { describe, expect, it } from 'vitest';
+import type { Token } from '../../src/chat/engine.ts';
+import type { ChatRequest, ResponseFormat } from '../../src/chat/types.ts';
+import {
+  type Asked,
+  chatOf,
+  END,
+  FakeEngine,
+  SPECIAL,
+  TEMPLATE,
+  told,
+  tokenizer,
+  VOCABULARY,
+} from './fakes.ts';
+
+const MESSAGES = [{ role: 'user', content: 'hi' }] as const;
+const grammar = () => import('@mlc-ai/web-xgrammar');
+const SCHEMA = {
+  type: 'object',
+  properties: { name: { type: 'string', maxLength: 6 }, age: { type: 'integer' } },
+  required: ['name', 'age'],
+};
+const TOOLS: NonNullable<ChatRequest['tools']> = ['look', 'ring'].map((name) => ({
+  type: 'function',
+  function: { name, parameters: SCHEMA },
+}));
+
+/** Draws among the tokens that the mask allows, by a simple rule. */
+async function* obedient({ options: { mask, limit } }: Asked, seed = 1): AsyncGenerator<Token> {
+  let previous: number | undefined;
+  let state = seed;
+  for (let k = 0; k < limit; k++) {
+    const bits = (await mask?.(previous)) ?? new Int32Array();
+    const marked = [...bits].flatMap((word, w) =>
+      Array.from({ length: 32 }, (_, b) => b)
+        .filter((b) => (word >>> b) & 1)
+        .map((b) => 32 * w + b),
+    );
+    const allowed = marked.filter((id) => id < VOCABULARY);
+    state = (state * 48271) % 0x7fffffff;
+    previous = allowed.includes(END) ? END : allowed[state % allowed.length];
+    if (previous === undefined) throw new Error('nothing is allowed');
+    yield { id: previous };
+  }
+}
+
+const asking = (seed: number) => {
+  const engine = new FakeEngine((asked) => obedient(asked, seed));
+  engine.context = 4000;
+  return { engine, chat: chatOf(engine, { grammar }) };
+};
+const ask = async (seed: number, request: Partial<ChatRequest>) =>
+  (
+    await asking(seed).chat.chat.completions.create({
+      messages: MESSAGES,
+      ...request,
+      stream: false,
+    })
+  ).choices[0];
+
+describe('answers', () => {
+  it.each([1, 2, 3])('keep to a schema (%i)', async (seed) => {
+    const response_format = { type: 'json_schema', json_schema: { schema: SCHEMA } } as const;
+    const { message, finish_reason } = await ask(seed, { response_format });
+    const value = JSON.parse(message.content ?? '') as Record<string, unknown>;
+    expect(Object.keys(value)).toEqual(['name', 'age']);
+    expect(typeof value['name']).toBe('string');
+    expect(Number.isInteger(value['age'])).toBe(true);
+    expect(finish_reason).toBe('stop');
+  });
+
+  it('keep to a grammar, and to JSON', async () => {
+    const rules = 'root ::= "yes" | "no" [!?]';
+    const said = await ask(5, { response_format: { type: 'grammar', grammar: rules } });
+    expect(said.message.content).toMatch(/^(yes|no[!?])$/);
+    const { chat, engine } = asking(1);
+    const response_format = { type: 'json_object' } as const;
+    await chat.chat.completions.create({ messages: MESSAGES, response_format, max_tokens: 5 });
+    expect(engine.asked[0]?.options.mask).toBeDefined();
+  });
+
+  it('have no special tokens in their texts', async () => {
+    const { chat, engine } = asking(1);
+    const masks: Int32Array[] = [];
+    engine.generate = async function* (_, __, { mask }) {
+      for (const id of tokenizer().encode('{"name": "', false)) {
+        masks.push((await mask?.(masks.length ? last : undefined)) ?? new Int32Array());
+        last = id;
+        yield { id };
+      }
+      masks.push((await mask?.(last)) ?? new Int32Array());
+    };
+    let last = -1;
+    const response_format = { type: 'json_schema', json_schema: { schema: SCHEMA } } as const;
+    await chat.chat.completions.create({ messages: MESSAGES, response_format });
+    const inText = masks.at(-1) ?? new Int32Array();
+    const may = (id: number): boolean => (((inText[id >> 5] ?? 0) >>> (id & 31)) & 1) === 1;
+    expect(may(97)).toBe(true);
+    for (const text of SPECIAL) expect(may(tokenizer().idOf(text) ?? -1), text).toBe(false);
+  });
+
+  it('of tools that must be called are calls', async () => {
+    const { message, finish_reason } = await ask(3, { tools: TOOLS, tool_choice: 'required' });
+    expect(finish_reason).toBe('tool_calls');
+    expect(['look', 'ring']).toContain(message.tool_calls?.[0]?.function.name);
+    const templates = { default: '<tool_call>' + TEMPLATE };
+    const engine = new FakeEngine((asked) => obedient(asked, 2));
+    engine.context = 4000;
+    const chat = chatOf(engine, { grammar, templates });
+    const tool_choice = { type: 'function', function: { name: 'ring' } } as const;
+    const request = { messages: MESSAGES, tools: TOOLS, tool_choice };
+    const { choices } = await chat.chat.completions.create(request);
+    const [call] = choices[0].message.tool_calls ?? [];
+    expect(call?.function.name).toBe('ring');
+    expect(Object.keys(JSON.parse(call?.function.arguments ?? ''))).toEqual(['name', 'age']);
+  });
+
+  it('after a schema that is none work', async () => {
+    const { chat } = asking(1);
+    const bad = { type: 'json_schema', json_schema: { schema: { type: 'colour' } } } as const;
+    const request = (response_format: ResponseFormat) =>
+      chat.chat.completions.create({ messages: MESSAGES, response_format, stream: false });
+    expect(await told(() => request(bad))).toContain('input: xgrammar makes no grammar');
+    expect(await told(() => request({ type: 'grammar', grammar: 'root ::= (' }))).toContain(
+      'input:',
+    );
+    const { choices } = await request({ type: 'grammar', grammar: 'root ::= "ok"' });
+    expect(choices[0].message.content).toBe('ok');
+    await chat.dispose();
+  });
+
+  it('against the grammar are refused', async () => {
+    const engine = new FakeEngine(async function* ({ options: { mask } }: Asked) {
+      await mask?.(undefined);
+      yield { id: 120 };
+      await mask?.(120);
+    });
+    const chat = chatOf(engine, { grammar });
+    const response_format = { type: 'grammar', grammar: 'root ::= "ok"' } as const;
+    const said = await told(() =>
+      chat.chat.completions.create({ messages: MESSAGES, response_format }),
+    );
+    expect(said).toBe('vm: token 120 was drawn against the grammar');
+  });
+});
+
+describe('the package', () => {
+  const response_format = { type: 'json_object' } as const;
+  const request = { messages: MESSAGES, response_format } as const;
+
+  it('is asked for where it is missing', async () => {
+    const chat = chatOf(new FakeEngine([END]));
+    expect(await told(() => chat.chat.completions.create(request))).toMatch(
+      /^library: constrained answers need .*@mlc-ai\/web-xgrammar/,
+    );
+    await chat.chat.completions.create({ messages: MESSAGES });
+  });
+
+  it('must be that one', async () => {
+    const chat = chatOf(new FakeEngine([END]), { grammar: async () => ({ default: {} }) });
+    expect(await told(() => chat.chat.completions.create(request))).toContain('library: what');
+  });
+
+  it('may come at the second try', async () => {
+    let tries = 0;
+    const chat = chatOf(new FakeEngine([END]), {
+      grammar: () => (tries++ ? grammar() : Promise.reject(new Error('offline'))),
+    });
+    expect(await told(() => chat.chat.completions.create(request))).toContain('offline');
+    expect((await chat.chat.completions.create(request)).choices.length).toBe(1);
+  });
+});

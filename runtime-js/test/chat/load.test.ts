@@ -1,0 +1,162 @@
+import { describe, expect, it } from 'vitest';
+import { loadChat } from '../../src/index.ts';
+import { sound } from '../manifests.ts';
+import { description, FakeEngine, saying, TEMPLATE, told } from './fakes.ts';
+
+const FILES = {
+  'tokenizer.json': JSON.stringify(description()),
+  'chat.json': JSON.stringify({
+    templates: { default: TEMPLATE },
+    special_tokens: { bos_token: '<s>' },
+  }),
+};
+
+const utf8 = new TextEncoder();
+
+async function hash(text: string): Promise<string> {
+  const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', utf8.encode(text)));
+  return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
+}
+
+/** A folder of these files; `change` is of the manifest's section on language. */
+async function folder(
+  files: Record<string, string> = FILES,
+  change: object | null = {},
+): Promise<typeof fetch> {
+  const raw = sound();
+  const listed = raw['files'] as Record<string, object>;
+  for (const [name, text] of Object.entries(files)) {
+    listed[name] = { bytes: utf8.encode(text).length, sha256: await hash(text) };
+  }
+  const language = { ...(raw['language'] as object), eos: [260], ...change };
+  const manifest = JSON.stringify({ ...raw, language: change && language });
+  return (async (url: string | URL | Request) => {
+    const name = new URL(String(url)).pathname.split('/').at(-1) ?? '';
+    const text = name === 'manifest.json' ? manifest : files[name];
+    return text === undefined ? new Response('', { status: 404 }) : new Response(text);
+  }) as typeof fetch;
+}
+
+const URL_ = 'https://host/model/';
+const MESSAGES = [{ role: 'user', content: 'hi' }] as const;
+
+describe('a folder', () => {
+  it('becomes a chat, with progress of all its bytes', async () => {
+    const seen: [number, number][] = [];
+    const chat = await loadChat(URL_, {
+      fetch: await folder(),
+      onProgress: ({ loaded, total }) => seen.push([loaded, total]),
+      sampling: { temperature: 0.3 },
+      engine: async (url, { onProgress }) => {
+        expect(url).toBe(URL_);
+        onProgress?.({ phase: 'fetch', loaded: 5, total: 10, item: 'weights' });
+        onProgress?.({ phase: 'fetch', loaded: 10, total: 10, item: 'weights' });
+        return engine;
+      },
+    });
+    const bytes = Object.values(FILES).reduce((sum, text) => sum + utf8.encode(text).length, 10);
+    expect(seen.at(-1)).toEqual([bytes, bytes]);
+    const { choices, model } = await chat.chat.completions.create({ messages: MESSAGES });
+    expect(choices[0].message.content).toBe('hello');
+    expect(model).toBe('net');
+    expect(engine.asked[0]?.sampling.temperature).toBe(0.3);
+    await chat.dispose();
+    expect(engine.disposed).toBe(1);
+  });
+
+  const engine = saying('hello');
+
+  it('may be given another template', async () => {
+    const asked = saying('a');
+    const template = '{{ bos_token }}{{ messages[0].content }}';
+    const chat = await loadChat(URL_, {
+      fetch: await folder(),
+      template,
+      engine: async () => asked,
+    });
+    await chat.chat.completions.create({ messages: MESSAGES });
+    expect(asked.asked[0]?.prompt).toEqual(chat.encode('<s>hi'));
+  });
+
+  it('without a chat file completes texts', async () => {
+    const chat = await loadChat(URL_, {
+      fetch: await folder(FILES, { chat: null }),
+      engine: async () => saying('b'),
+    });
+    expect((await chat.completions.create({ prompt: 'a' })).choices[0]?.text).toBe('b');
+    expect(await told(() => chat.chat.completions.create({ messages: MESSAGES }))).toContain(
+      'template',
+    );
+  });
+});
+
+describe('a folder is refused', () => {
+  const refusal = async (files: Record<string, string>, change: object | null = {}) => {
+    const engine = new FakeEngine([]);
+    const fetch = await folder(files, change);
+    const said = await told(() => loadChat(URL_, { fetch, engine: async () => engine }));
+    return [said, engine.disposed] as const;
+  };
+
+  it('that is of no language', async () => {
+    expect((await refusal(FILES, null))[0]).toContain('format: this artifact is of no language');
+  });
+
+  it.each<[string, Record<string, string>, object, string]>([
+    ['a tokenizer', FILES, { tokenizer: null }, 'format: this language model came without a tok'],
+    ['a sound tokenizer', { ...FILES, 'tokenizer.json': '{}' }, {}, 'format: the tokenizer is no'],
+    ['a sound chat file', { ...FILES, 'chat.json': '[' }, {}, 'format: the chat file is not JSON'],
+    [
+      'templates',
+      { ...FILES, 'chat.json': '{"templates": {"default": 1}, "special_tokens": {}}' },
+      {},
+      'format: chat.templates.default is no text',
+    ],
+    [
+      'templates without faults',
+      { ...FILES, 'chat.json': '{"templates": {"default": "{% if %}"}, "special_tokens": {}}' },
+      {},
+      'template: the chat template has a fault',
+    ],
+  ])('without %s, and the engine is let go', async (_, files, change, message) => {
+    const [said, disposed] = await refusal(files, change);
+    expect(said).toContain(message);
+    expect(disposed).toBe(1);
+  });
+
+  it('whose files are missing or of another export', async () => {
+    const { 'chat.json': _, ...rest } = FILES;
+    expect((await refusal(rest))[0]).toContain('network: ');
+    const sound = await folder();
+    const other = FILES['chat.json'].replace('role', 'ROLE');
+    const fetch = (async (url: string | URL | Request) =>
+      String(url).includes('chat.json') ? new Response(other) : sound(url)) as typeof sound;
+    const said = await told(() => loadChat(URL_, { fetch, engine: async () => engine }));
+    expect(said).toContain('integrity: chat.json');
+  });
+
+  const engine = new FakeEngine([]);
+
+  it('with what the engine says', async () => {
+    const fetch = await folder();
+    const open = () => Promise.reject(new Error('too big'));
+    expect(await told(() => loadChat(URL_, { fetch, engine: open }))).toContain('too big');
+  });
+
+  it('when it is no longer wanted', async () => {
+    const controller = new AbortController();
+    const fetch = await folder();
+    const said = await told(() =>
+      loadChat(URL_, {
+        fetch,
+        signal: controller.signal,
+        engine: (_, { signal }) =>
+          new Promise((_, reject) => {
+            signal?.addEventListener('abort', () => reject(new Error('aborted by signal')));
+            controller.abort();
+          }),
+      }),
+    );
+    expect(said).toMatch(/abort/);
+  });
+});

@@ -1,0 +1,49 @@
+import { describe, expect, it } from 'vitest';
+import { ChatTemplate } from '../../src/chat/template.ts';
+import type { Message } from '../../src/chat/types.ts';
+
+const render = (source: string, messages: readonly Message[], extras = {}): string =>
+  new ChatTemplate(source, { bos_token: '<s>' }).render({ messages, tools: undefined, extras });
+
+const HI: readonly Message[] = [{ role: 'user', content: 'hi' }];
+
+describe('templates', () => {
+  it('know special tokens, that an answer is wanted, and what requests add', () => {
+    const source =
+      '{{ bos_token }}{{ add_generation_prompt }} {{ thinking | default("none") }} {{ tools is defined }}';
+    expect(render(source, HI)).toBe('<s>true none false');
+    expect(render(source, HI, { thinking: 'much' })).toBe('<s>true much false');
+  });
+
+  it('get one text for parts, system for developer, and no null', () => {
+    const source = '{% for m in messages %}[{{ m.role + ":" + m.content }}]{% endfor %}';
+    const parts = ['a', 'b'].map((text) => ({ type: 'text' as const, text }));
+    const call = { id: '1', type: 'function', function: { name: 'f', arguments: '{}' } } as const;
+    expect(
+      render(source, [
+        { role: 'developer', content: 'x' },
+        { role: 'user', content: parts },
+        { role: 'assistant', content: null, tool_calls: [call] },
+      ]),
+    ).toBe('[system:x][user:ab][assistant:]');
+  });
+
+  it('get arguments as objects, or as the text that they are', () => {
+    const source =
+      '{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}';
+    const said = (text: string): Message => ({
+      role: 'assistant',
+      tool_calls: [{ id: '1', type: 'function', function: { name: 'f', arguments: text } }],
+    });
+    expect(render(source, [said('{"a":[1,"x"]}')])).toBe('{"a": [1, "x"]}');
+    expect(render(source, [said('{"a":')])).toBe(JSON.stringify('{"a":'));
+  });
+
+  it('show what tools answered', () => {
+    const source =
+      '{% for m in messages %}{{ m.tool_call_id }}={{ m.content }} by {{ m.name }}{% endfor %}';
+    expect(render(source, [{ role: 'tool', tool_call_id: 'c1', content: '42', name: 'f' }])).toBe(
+      'c1=42 by f',
+    );
+  });
+});
