@@ -34,10 +34,14 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Slab:
-    """A block of device memory that has `bytes` when a run begins."""
+    """A block of device memory that has `bytes` when a run begins.
+
+    `keeps`: growing does not lose its contents.
+    """
 
     device: int
     bytes: int
+    keeps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +165,7 @@ def encode(program: Program) -> bytes:
         functions += [word for i in f.inputs for word in (i.name, i.dtype, i.rank, i.places)]
         functions += [word for o in f.outputs for word in (o.name, o.dtype)]
     weights = [word for w in program.weights for word in (w.bytes, w.places)]
-    slabs = [word for s in program.slabs for word in (s.device, s.bytes)]
+    slabs = [word for s in program.slabs for word in (s.device, s.bytes, s.keeps)]
     kernels = [
         word for k in program.kernels for word in (k.device, k.index, k.buffers, k.scalars, k.steps)
     ]
@@ -309,7 +313,7 @@ def decode(data: bytes) -> Program:
     return Program(
         _strings(sections["strings"]),
         tuple(Weight(*row) for row in rows("weights", 2)),
-        tuple(Slab(*row) for row in rows("slabs", 2)),
+        tuple(Slab(d, size, bool(keeps)) for d, size, keeps in rows("slabs", 3)),
         tuple(Kernel(*row) for row in rows("kernels", 5)),
         functions,
         regions,

@@ -19,6 +19,7 @@ def disassemble(data: bytes) -> str:
     ]
     lines += [
         f"slab {k}: {slab.bytes} bytes on {_name(isa.DEVICES, slab.device)}"
+        + (", kept when it grows" if slab.keeps else "")
         for k, slab in enumerate(program.slabs)
     ]
     lines += [

@@ -341,7 +341,7 @@ class _Function:
             self._ensure(number)
 
     def _ensure(self, number: int) -> None:
-        """Grow a slab of symbolic size once its size is known."""
+        """Grow a slab of symbolic size once its size is known, before anything is in it."""
         size = self.plan.slabs[number].size
         if number not in self.grown and self.integers.is_defined(size):
             self.grown.add(number)
@@ -549,7 +549,9 @@ class _Function:
         place = self.plan.places[target]
         size = self.integers.reg(_bytes(source))
         slab = self.plan.slabs[place.slab]
-        if slab.size.as_int() is None:
+        self._ensure(place.slab)
+        if place.slab not in self.grown:  # its size follows from which arm it was
+            self.builder.keep(self.slabs[place.slab])
             self.f.ensure(self.slabs[place.slab], size)
         offset = None if place.offset.as_int() == 0 else self.integers.reg(place.offset)
         destination = Binding("slab", self.slabs[place.slab], size, offset)

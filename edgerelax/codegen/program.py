@@ -108,9 +108,13 @@ class ProgramBuilder:
         return len(self.weights) - 1
 
     def slab(self, device: str, size: int = 0) -> int:
-        """A slab that has `size` bytes when a run begins; `ensure` makes it larger."""
+        """A slab that has `size` bytes when a run begins; `ensure` makes it larger, and empty."""
         self.slabs.append(Slab(_device(device), size))
         return len(self.slabs) - 1
+
+    def keep(self, slab: int) -> None:
+        """Let the slab's contents outlive that it grows."""
+        self.slabs[slab] = replace(self.slabs[slab], keeps=True)
 
     def kernel(self, device: str, index: int, buffers: int, scalars: int, steps: int = 0) -> int:
         """Kernel `index` of the device's table; `scalars` counts those after the grid.

@@ -70,12 +70,11 @@ class _Transfer:
 
 @dataclass(slots=True)
 class _Library:
-    """A call of a library function, which encodes what it likes; it has a slot, unused."""
+    """A call of a library function, which encodes what it likes."""
 
     bound: Bound
     ranges: list[tuple[Any, int, int]]  # buffer, offset, bytes
     scalars: npt.NDArray[np.int32]  # dims
-    slot: int
 
     def encode(self, encoder: Any, device: Any) -> None:
         shapes = self.bound.shapes(self.scalars.tolist())
@@ -94,6 +93,7 @@ class _List:
     steps: list[_Dispatch | _Transfer | _Library] = field(default_factory=list)
     scalars: list[npt.NDArray[np.int32]] = field(default_factory=list)
     pending: list[tuple[int, int, list[tuple[int, int, int, int]]]] = field(default_factory=list)
+    libraries: dict[int, _Library] = field(default_factory=dict)  # by slot
     uniforms: Any = None
 
 
@@ -260,17 +260,18 @@ class WgpuDevice:
             self._buffers[kind, index] = self._make_buffer(0, f"{KINDS[kind]} {index}")
         return self._buffers[kind, index]
 
-    def ensure(self, slab: int, size: int, encoder: Any) -> None:
-        """Grow a slab, keeping its contents. The old buffer dies when the GPU is done with it."""
+    def outgrown(self, slab: int, size: int) -> Any:
+        """Take away the buffer of a slab that is too small for the size."""
         key = (KINDS.index("slab"), slab)
         old = self._buffers.get(key)
-        if old is not None and old.size >= size:
-            return
-        self._buffers[key] = self._make_buffer(size, f"slab {slab}")
-        if old is not None:
-            encoder.copy_buffer_to_buffer(old, 0, self._buffers[key], 0, old.size)
-            self._counts["buffers"] -= 1
-            self._counts["buffer_bytes"] -= old.size
+        return self._buffers.pop(key) if old is not None and old.size < size else None
+
+    def ensure(self, slab: int, size: int) -> Any:
+        """The buffer of a slab, made if there is none."""
+        key = (KINDS.index("slab"), slab)
+        if key not in self._buffers:
+            self._buffers[key] = self._make_buffer(size, f"slab {slab}")
+        return self._buffers[key]
 
     # Pipelines and lists
 
@@ -351,10 +352,9 @@ class WgpuDevice:
         return _Dispatch(self._pipelines[kernel], None, -(-grid // y), y)
 
     def set_scalar(self, commands: _List, slot: int, scalar: int, value: int) -> None:
-        for step in commands.steps:
-            if isinstance(step, _Library) and step.slot == slot:
-                step.scalars[scalar] = value
-                return
+        if slot in commands.libraries:
+            commands.libraries[slot].scalars[scalar] = value
+            return
         self._queue.write_buffer(
             commands.uniforms, slot * SLOT + 4 * scalar, np.int32(value).tobytes()
         )
@@ -389,7 +389,7 @@ class _Drain:
         self.signed: list[int] = words.tolist()
         self.encoder: Any = None
         self.recording: tuple[int, _List] | None = None
-        self.passing: list[_List] = []  # lists of one use, freed after the submit
+        self.retired: list[Any] = []  # buffers that encoded commands may use
 
     def run(self) -> None:
         at = 0
@@ -409,10 +409,16 @@ class _Drain:
         if self.encoder is not None:
             self.device._queue.submit([self.encoder.finish()])
             self.encoder = None
-        for commands in self.passing:
-            if commands.uniforms is not None:
-                self.device._destroy(commands.uniforms)
-        self.passing.clear()
+        for buffer in self.retired:
+            self.device._destroy(buffer)
+        self.retired.clear()
+
+    def _retire(self, buffer: Any) -> None:
+        """Destroy a buffer now, or with the submit of what is encoded."""
+        if self.encoder is None:
+            self.device._destroy(buffer)
+        else:
+            self.retired.append(buffer)
 
     def _place(self, at: int) -> tuple[int, int, int, int]:
         kind, index, offset, size = self.words[at : at + 4]
@@ -447,7 +453,7 @@ class _Drain:
         """Append to the list being recorded, or execute at once."""
         target = self.recording[1] if self.recording else _List()
         if isinstance(step, _Library):
-            step.slot = len(target.scalars)
+            target.libraries[len(target.scalars)] = step
         target.steps.append(step)
         if pending is not None:
             kernel, places, scalars = pending
@@ -456,7 +462,8 @@ class _Drain:
         if not self.recording:
             self.device.finish(target)
             self._encode(target)
-            self.passing.append(target)
+            if target.uniforms is not None:
+                self._retire(target.uniforms)
 
     # One method for each command
 
@@ -465,7 +472,14 @@ class _Drain:
         self.device.forget()
 
     def _ensure(self, at: int) -> None:
-        self.device.ensure(self.words[at], self.words[at + 1], self._encoder())
+        slab, size, keeps = self.words[at : at + 3]
+        old = self.device.outgrown(slab, size)
+        if old is not None and not keeps:
+            self._retire(old)
+        new = self.device.ensure(slab, size)
+        if old is not None and keeps:
+            self._encoder().copy_buffer_to_buffer(old, 0, new, 0, old.size)
+            self._retire(old)
 
     def _record(self, at: int) -> None:
         self.recording = (self.words[at], _List())
@@ -541,5 +555,5 @@ class _Drain:
         at += 4 + 4 * count
         scalars = np.array(self.signed[at + 1 : at + 1 + self.words[at]], np.int32)
         ranges = [(self.device.buffer(kind, k), start, size) for kind, k, start, size in places]
-        step = _Library(self.device.libraries[number], ranges, scalars, 0)
+        step = _Library(self.device.libraries[number], ranges, scalars)
         self._add(step, (None, places, np.empty(0, np.int32)))

@@ -8,13 +8,14 @@ of `SECTIONS` in that order, each `id, bytes, payload`, the payload padded to a 
 
     strings    count, bytes of each…, UTF-8 texts one after another
     weights    count, (bytes, places)…
-    slabs      count, (device, bytes)…
+    slabs      count, (device, bytes, keeps)…
     kernels    count, (device, index, buffers, scalars, steps)…   scalars: those after the grid
     functions  count, regions, (name, parameters, results, registers, code words, inputs, outputs,
                (name, dtype, rank or ANY_RANK, places)…, (name, dtype)…)…
     code       the functions' instructions, one function after another
 
-`places` has a bit for each device that binds the weight or input. `steps` is the number of the
+`places` has a bit for each device that binds the weight or input. `keeps` is 1 where a slab's
+contents must outlive its growing, else 0. `steps` is the number of the
 scalar that says about how many wasm instructions an iteration takes; 0 if none does: the grid is
 not split among threads. An instruction is a word `opcode | words << 8`, then its operands as
 `OPERANDS` says; a command is laid out alike.
@@ -27,7 +28,7 @@ from pathlib import Path
 from edgerelax.ir.dtypes import DTYPES
 
 MAGIC = int.from_bytes(b"ERX1", "little")
-VERSION = 2
+VERSION = 3
 MAX_RANK = 16
 ANY_RANK = 0xFFFFFFFF
 NO_REGISTER = 0xFFFFFFFF
@@ -128,7 +129,7 @@ OPCODES = _rows(
     ("check_le", "reg reg string", "fail with the text and both values unless a <= b"),
     ("check_divisible", "reg reg string", "fail with the text and both values unless b divides a"),
     ("fail", "string", "fail with the text"),
-    ("ensure", "slab reg", "the slab has at least reg bytes; growing keeps its contents"),
+    ("ensure", "slab reg", "the slab has at least reg bytes; growing loses what is not kept"),
     ("region", "region device regs regs label",
      "keys, late scalars: replay the list of these keys and go to label, or start recording"),
     ("end_region", "region", "stop recording"),
@@ -147,7 +148,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     # A place is four words: kind, index, offset, bytes. On the gpu bytes are 4, 8, 12….
     # An address is two words, low first; in wasm the high one is 0.
     "reset": ("", "forget every list; an ensure follows for each slab that has bytes"),
-    "ensure": ("slab bytes", "grow the slab's buffer to at least that size, keeping its contents"),
+    "ensure": (
+        "slab bytes keeps",
+        "grow the slab's buffer to at least that size; it loses its contents if keeps is 0",
+    ),
     "record": ("list", "execute what follows up to end_record, and remember it"),
     "end_record": ("list", ""),
     "replay": (

@@ -74,11 +74,13 @@ static bool load_weights(Reader *reader) {
 static bool load_slabs(Reader *reader) {
   ErModel *m = reader->m;
   if (!take_word(reader, &m->slab_count)) return false;
-  m->slab_rows = take(reader, m->slab_count, 2);
+  m->slab_rows = take(reader, m->slab_count, sizeof *m->slab_rows / 4);
   if (!m->slab_rows) return false;
   for (uint32_t k = 0; k < m->slab_count; k++) {
-    if (!below(reader, k, "device", m->slab_rows[k].device, ER_DEVICE_COUNT)) return false;
-    if (m->slab_rows[k].device == ER_DEVICE_GPU) m->uses_gpu = true;
+    const ErSlabRow *row = &m->slab_rows[k];
+    if (!below(reader, k, "device", row->device, ER_DEVICE_COUNT)) return false;
+    if (!below(reader, k, "keeps", row->keeps, 2)) return false;
+    if (row->device == ER_DEVICE_GPU) m->uses_gpu = true;
   }
   m->slabs = er_new(m, m->slab_count, sizeof *m->slabs);
   return m->slabs;

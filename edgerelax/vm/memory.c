@@ -43,24 +43,34 @@ uint32_t *er_push(ErModel *m, ErWords *words, uint32_t count) {
   return words->at + needed - count;
 }
 
+/* What is new in a slab holds anything. */
 static bool grow_cpu(ErModel *m, uint32_t slab, uint32_t bytes) {
   ErSpan *span = &m->slabs[slab];
+  const ErSpan old = *span;
+  const bool keeps = m->slab_rows[slab].keeps;
+  if (!keeps) { /* first, so that the new one may lie there */
+    free(old.data);
+    *span = (ErSpan){NULL, 0};
+    m->stats[ER_STAT_CPU_SLAB_BYTES] -= old.bytes;
+  }
   uint8_t *grown = er_alloc(bytes);
   if (!grown) return er_fail(m, ER_ERROR_MEMORY, "no memory for slab %u: %u bytes", slab, bytes);
-  if (span->bytes) memcpy(grown, span->data, span->bytes);
-  memset(grown + span->bytes, 0, bytes - span->bytes);
-  free(span->data);
+  if (keeps && old.bytes) memcpy(grown, old.data, old.bytes);
+  if (keeps) free(old.data);
+  m->stats[ER_STAT_CPU_SLAB_BYTES] += bytes - span->bytes;
   *span = (ErSpan){grown, bytes};
   return true;
 }
 
 static bool grow_gpu(ErModel *m, uint32_t slab, uint32_t bytes) {
   if (!er_forget_gpu_lists(m, true)) return false;
-  uint32_t *words = er_push(m, &m->commands, 3);
+  uint32_t *words = er_push(m, &m->commands, 4);
   if (!words) return false;
-  words[0] = ER_COMMAND_ENSURE | 3 << 8;
+  words[0] = ER_COMMAND_ENSURE | 4 << 8;
   words[1] = slab;
   words[2] = bytes;
+  words[3] = m->slab_rows[slab].keeps;
+  m->stats[ER_STAT_GPU_SLAB_BYTES] += bytes - m->slabs[slab].bytes;
   m->slabs[slab].bytes = bytes;
   return true;
 }
@@ -69,10 +79,7 @@ bool er_ensure(ErModel *m, uint32_t slab, int64_t bytes) {
   if (bytes < 0 || bytes > UINT32_MAX - 3)
     return er_fail(m, ER_ERROR_VALUE, "slab %u of %i bytes: at most 4294967292", slab, bytes);
   const uint32_t rounded = ((uint32_t)bytes + 3) / 4 * 4;
-  const uint32_t before = m->slabs[slab].bytes;
-  if (rounded <= before) return true;
+  if (rounded <= m->slabs[slab].bytes) return true;
   const bool gpu = m->slab_rows[slab].device == ER_DEVICE_GPU;
-  if (!(gpu ? grow_gpu(m, slab, rounded) : grow_cpu(m, slab, rounded))) return false;
-  m->stats[gpu ? ER_STAT_GPU_SLAB_BYTES : ER_STAT_CPU_SLAB_BYTES] += rounded - before;
-  return true;
+  return gpu ? grow_gpu(m, slab, rounded) : grow_cpu(m, slab, rounded);
 }

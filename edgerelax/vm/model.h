@@ -39,7 +39,7 @@ typedef struct {
 } ErWeightRow;
 
 typedef struct {
-  uint32_t device, bytes;
+  uint32_t device, bytes, keeps;
 } ErSlabRow;
 
 typedef struct {

@@ -4,7 +4,7 @@
 #define ER_OPCODES_H
 
 #define ER_MAGIC 827871813u
-#define ER_VERSION 2u
+#define ER_VERSION 3u
 #define ER_MAX_RANK 16u
 #define ER_ANY_RANK 4294967295u
 #define ER_NO_REGISTER 4294967295u

@@ -57,7 +57,7 @@ class Drain {
         this.#gpu.submit();
         return this.#gpu.forget();
       case COMMAND.ensure:
-        return this.#gpu.ensure(this.#word(at), this.#word(at + 1));
+        return this.#gpu.ensure(this.#word(at), this.#word(at + 1), this.#word(at + 2) !== 0);
       case COMMAND.record:
         this.#recording = { id: this.#word(at), list: { steps: [] } };
         return;

@@ -37,11 +37,14 @@ export interface Transfer {
   readonly target: Place;
 }
 
-export type Step = Dispatch | LibraryStep | Transfer;
+type Launch = Dispatch | LibraryStep;
+export type Step = Launch | Transfer;
 
 /** Steps that can be encoded again and again, with the uniforms of their launches. */
 export interface CommandList {
   readonly steps: Step[];
+  /** Of the steps those with a slot among the uniforms, one after the other. */
+  launches?: Launch[];
   uniforms?: GPUBuffer;
 }
 
@@ -176,16 +179,23 @@ export class Gpu {
     this.#buffers.set(key, this.#make(bytes, label));
   }
 
-  /** Grows a slab and keeps its contents. */
-  ensure(slab: number, bytes: number): void {
+  /** Grows a slab; unless it keeps its contents, the old buffer goes before the new one comes. */
+  ensure(slab: number, bytes: number, keeps: boolean): void {
     const key = `${BINDING.slab}.${slab}`;
     const old = this.#buffers.get(key);
     if (old && old.size >= bytes) return;
+    if (old && !keeps) this.#retire(old);
     const made = this.#make(bytes, `slab ${slab}`);
     this.#buffers.set(key, made);
-    if (!old) return;
+    if (!old || !keeps) return;
     this.#commands().copyBufferToBuffer(old, 0, made, 0, old.size);
-    this.#retired.push(old);
+    this.#retire(old);
+  }
+
+  /** Frees a buffer, now or with the submit of what is encoded and may use it. */
+  #retire(buffer: GPUBuffer): void {
+    if (this.#encoder) this.#retired.push(buffer);
+    else this.free(buffer);
   }
 
   /** What is encoded and not yet submitted: a run and the read of its results are one submission. */
@@ -218,7 +228,8 @@ export class Gpu {
 
   /** Makes the uniforms and bind groups of a list. */
   finish(list: CommandList): void {
-    const launches = list.steps.filter((step) => !isTransfer(step)); // a slot for each
+    const launches = list.steps.filter(isLaunch);
+    list.launches = launches;
     if (launches.length === 0) return;
     const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;
     const uniforms = this.#make(launches.length * SLOT, 'uniforms', usage);
@@ -263,7 +274,7 @@ export class Gpu {
   encodeOnce(list: CommandList): void {
     this.finish(list);
     this.encode(list);
-    if (list.uniforms) this.#retired.push(list.uniforms);
+    if (list.uniforms) this.#retire(list.uniforms);
   }
 
   /** Encodes a list: one compute pass for each run of launches. */
@@ -326,8 +337,8 @@ export class Gpu {
 
   setScalar(list: CommandList, launch: number, scalar: number, value: number): void {
     if (!list.uniforms) return;
-    const step = list.steps.filter((s) => !isTransfer(s))[launch];
-    if (step && !isTransfer(step) && !isDispatch(step)) {
+    const step = list.launches?.[launch];
+    if (step && !isDispatch(step)) {
       step.scalars[scalar] = value;
       return;
     }
@@ -435,4 +446,8 @@ export function isDispatch(step: Step): step is Dispatch {
 
 function isTransfer(step: Step): step is Transfer {
   return 'target' in step;
+}
+
+function isLaunch(step: Step): step is Launch {
+  return !isTransfer(step);
 }

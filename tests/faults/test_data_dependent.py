@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 import edgerelax.api as api
+from edgerelax.codegen.bytecode import decode
 from edgerelax.ir.diagnostics import InputError
 from tests.faults.hosts import HOSTS
 from tests.faults.models import BOOL, F32, I64, by_onnxruntime, graph, model, node
@@ -51,6 +52,14 @@ def branching() -> onnx.ModelProto:
 def test_branch_on_a_computed_value(host: str) -> None:
     agree(branching(), host, *({"x": np.full((n, 3), v, np.float32)} for n in (1, 4)
                               for v in (-1, 0.5)))  # fmt: skip
+
+
+def test_only_slabs_sized_by_a_branch_are_kept_when_they_grow() -> None:
+    compiled = api.compile(branching())
+    for info in compiled.artifact.manifest.programs:
+        slabs = decode(compiled.artifact.read(info.program)).slabs
+        assert [slab.keeps for slab in slabs].count(True) == 1
+        assert len(slabs) > 1
 
 
 @BOTH

@@ -98,9 +98,11 @@ class FakeGpu:
             case "reset":
                 self.lists.clear()
             case "ensure":
-                slab, size = words
+                slab, size, keeps = words
                 old = self.buffers.get(("slab", slab), np.empty(0, np.uint8))
                 if size > old.size:
+                    if not keeps:
+                        old = np.full(old.size, 0xA5, np.uint8)
                     self.buffers["slab", slab] = np.concatenate(
                         [old, np.zeros(size - old.size, np.uint8)]
                     )

@@ -199,6 +199,10 @@ TABLES: dict[str, tuple[Callable[[Program], Program], str]] = {
         lambda p: replace(p, slabs=(Slab(2, 0),)),
         "section slabs, row 0: device 2 of 2",
     ),
+    "slab keeps": (
+        lambda p: replace(p, slabs=(Slab(GPU, 0, 2),)),
+        "section slabs, row 0: keeps 2 of 2",
+    ),
     "kernel device": (lambda p: replace(p, kernels=(Kernel(9, 0, 0, 0),)), "row 0: device 9 of 2"),
     "gpu scalars": (
         lambda p: replace(p, kernels=(Kernel(GPU, 0, 0, 64),)),
@@ -246,7 +250,7 @@ def test_head() -> None:
     assert "0 bytes are no program" in refusal(b"")
     assert "13 bytes are no program" in refusal(bytes(13))
     assert "not a program: it begins with 7, not ERX1" in refusal(patched(0, 7))
-    assert "program version 9; this virtual machine reads version 2" in refusal(patched(4, 9))
+    assert "program version 9; this virtual machine reads version 3" in refusal(patched(4, 9))
     assert f"says it has 16 bytes; {size} came" in refusal(patched(8, 16))
     assert "section 5 where section 0 (strings) belongs" in refusal(patched(12, 5))
     assert "section strings: 29 bytes are no whole words" in refusal(patched(16, 29))

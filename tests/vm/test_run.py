@@ -234,6 +234,7 @@ def test_uploads_flush_only_before_cpu_memory_changes() -> None:
 def test_slabs_grow_and_keep_their_contents(device: str) -> None:
     program = ProgramBuilder()
     slab = program.slab(device, 6)
+    program.keep(slab)
     f = program.function("main", [InputSpec("n", I32, 1)], [OutputSpec("y", U8)])
     n = f.load_dim(0, 0)
     f.ensure(slab, n)
@@ -245,9 +246,9 @@ def test_slabs_grow_and_keep_their_contents(device: str) -> None:
     model.describe_input(0, I32, (50,), 200)
     gpu = FakeGpu(model)
     gpu.run()
-    wanted = [1, 2, 3, 4, 1, 2, 3, 4, *[0] * 92]
     found = gpu.fetch() if device == "gpu" else model.fetch(model.result(0))
-    np.testing.assert_array_equal(found, wanted)
+    assert len(found) == 100
+    np.testing.assert_array_equal(found[:8], [1, 2, 3, 4, 1, 2, 3, 4])
     assert model.stats()[f"{device}_slab_bytes"] == 100
 
 
@@ -267,7 +268,7 @@ def test_commands_are_as_the_table_says() -> None:
     model.run(0)
     found = [(c.name, c.words) for c in commands(model.commands())]
     dispatch = [5, 2, 0, 0, 0, 4, 2, 0, 256, 4, 2, 3, -3]  # bytes are rounded up to words
-    assert found == [("reset", []), ("ensure", [0, 600]), ("dispatch", dispatch)]
+    assert found == [("reset", []), ("ensure", [0, 600, 0]), ("dispatch", dispatch)]
 
 
 def test_reads_of_all_integers() -> None:
