@@ -12,6 +12,8 @@ from edgerelax.artifact.store import Artifact
 from edgerelax.frontends.dims import DimSpec
 from edgerelax.frontends.gguf import is_gguf
 from edgerelax.frontends.gguf import load as load_gguf
+from edgerelax.frontends.hf import SOURCES as HF_SOURCES
+from edgerelax.frontends.hf import load as load_hf
 from edgerelax.frontends.onnx import load as load_onnx
 from edgerelax.hosts.choose import candidates, choose
 from edgerelax.hosts.cpu import OFFER as CPU_OFFER
@@ -25,7 +27,8 @@ from edgerelax.ir.library import Function, Library
 from edgerelax.pipeline import Options, Pass, Report, compile_module
 
 Model = Any
-"""An ONNX or GGUF file, an ONNX model's bytes or proto (onnx is untyped: Any), or a Module."""
+"""An ONNX or GGUF file, a Hugging Face folder, an ONNX model's bytes or proto (onnx is untyped:
+Any), or a Module."""
 
 DEVICES: Mapping[str, str | None] = {"auto": None, "cpu": "cpu", "wgpu": "gpu"}
 """What `device` may be, and the device of the programs that it leaves to choose from."""
@@ -70,7 +73,8 @@ def compile(
     """Compile a model once for all sizes that its symbolic dimensions allow.
 
     Args:
-        model: an ONNX or GGUF file, an ONNX model's bytes or proto, or a Module.
+        model: an ONNX or GGUF file, a Hugging Face folder (config.json, safetensors,
+            tokenizer.json), an ONNX model's bytes or proto, or a Module.
         target: `webgpu` or `cpu`.
         dims: for a dimension's name its size; or its least and greatest size (None: unbounded)
             and, if wanted, what it is a multiple of.
@@ -101,6 +105,8 @@ def _import(model: Model, dims: Mapping[str, DimSpec] | None) -> Module:
         return model
     if isinstance(model, str | Path) and is_gguf(model):
         return load_gguf(model, dims)
+    if isinstance(model, str | Path) and Path(model).is_dir():
+        return load_hf(model, dims)
     return load_onnx(model, dims=dims)
 
 
@@ -160,12 +166,26 @@ def _source(model: Model) -> Source:
         return Source(file="", kind="module", sha256="")
     if isinstance(model, str | Path):
         path = Path(model)
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        if path.is_dir():
+            return Source(file=path.resolve().name, kind="hf", sha256=_digest_of_folder(path))
+        digest = _digest(path)
         if is_gguf(path):
             return Source(file=path.name, kind="gguf", sha256=digest)
         return Source(file=path.name, kind="onnx", sha256=digest, metadata=_metadata(path))
     data = model if isinstance(model, bytes) else model.SerializeToString()
     return Source(file="", kind="onnx", sha256=hashlib.sha256(data).hexdigest())
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _digest_of_folder(folder: Path) -> str:
+    """Of the digests and names of the files that a model is read from, as sha256sum lists them."""
+    files = sorted({path for pattern in HF_SOURCES for path in folder.glob(pattern)})
+    listed = "".join(f"{_digest(path)}  {path.name}\n" for path in files)
+    return hashlib.sha256(listed.encode()).hexdigest()
 
 
 def _metadata(path: Path) -> dict[str, str]:

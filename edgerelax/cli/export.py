@@ -16,7 +16,7 @@ from edgerelax.schedule.target import VARIANTS
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="An ONNX or GGUF file.")],
+    model: Annotated[Path, typer.Argument(help="An ONNX or GGUF file, or a Hugging Face folder.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The artifact folder to write.")],
     target: Annotated[str, typer.Option(help="webgpu or cpu.")] = "webgpu",
     dim: Annotated[

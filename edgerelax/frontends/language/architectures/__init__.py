@@ -36,7 +36,7 @@ ARCHITECTURES: list[Architecture] = [
 """One of your own may be appended."""
 
 HOW_TO_ADD = (
-    "others: describe it as docs/nn.md shows (an Architecture, appended to "
+    "others: describe it as docs/language.md shows (an Architecture, appended to "
     "edgerelax.frontends.language.architectures.ARCHITECTURES)"
 )
 
