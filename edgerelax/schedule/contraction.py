@@ -23,6 +23,7 @@ from edgerelax.ir.scalar import (
     loads,
     op,
 )
+from edgerelax.schedule.codes import Steps
 from edgerelax.schedule.index import flat_index, is_one, stride_of
 from edgerelax.schedule.points import coalesce, count, store_flat, substitute_stage, used_exprs
 from edgerelax.schedule.residues import split_residues
@@ -39,7 +40,8 @@ class Contraction:
 
     The factors are without their guards. `column` is the axis along which outputs adjoin. `lane`
     stands for a row's number in its tile, where the left factor is laid out by tiles. `product` is
-    the function that multiplies: of numbers, or of pairs of them.
+    the function that multiplies: of numbers, or of pairs of them. `steps` are the last summed axes
+    where the right factor reads codes in words.
     """
 
     stage: Stage
@@ -51,6 +53,7 @@ class Contraction:
     outer: tuple[Axis, ...]
     lane: Axis | None = None
     product: str = "mul"
+    steps: Steps | None = None
 
     @property
     def shares_left(self) -> bool:

@@ -4,11 +4,13 @@ A left factor becomes [outer…, tile of rows, steps…, row in the tile], a rig
 columns, steps…, column in the panel]. The copy is made once, at export.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from edgerelax.ir.loop import LoopFunc, Stage
 from edgerelax.ir.plan import Packed
 from edgerelax.ir.scalar import Buffer, Load, Scalar, loads, rewrite
+from edgerelax.schedule.codes import Coded, Layout, coded
 from edgerelax.schedule.contraction import Contraction
 from edgerelax.schedule.points import count, substitute_stage
 from edgerelax.sym import (
@@ -33,7 +35,7 @@ class Laid:
     `apart`: no output is in two of them.
     """
 
-    packed: Packed
+    packed: tuple[Packed, ...]
     found: Contraction
     panel: Axis
     apart: bool = True
@@ -53,7 +55,7 @@ def pack_rows(found: Contraction, height: int, weights: frozenset[str]) -> Laid 
     packed, read = made
     left = _swapped(found.left, load, read)
     stage = replace(found.stage, body=found.times(left, found.right))
-    return Laid(packed, replace(found, stage=stage, left=left, lane=lane), tile)
+    return Laid((packed,), replace(found, stage=stage, left=left, lane=lane), tile)
 
 
 def pack_columns(found: Contraction, weights: frozenset[str]) -> Laid | None:
@@ -63,28 +65,53 @@ def pack_columns(found: Contraction, weights: frozenset[str]) -> Laid | None:
     before, and columns are computed twice rather than tested. Tiles of any height read the same
     panels, so that one packed weight does for all versions.
     """
-    load = _weight(found.right, weights)
     column = found.column
-    if load is None or not proves_le(PANEL, column.extent):
+    if not proves_le(PANEL, column.extent):
         return None
     panel = Axis(f"{column.name}/{PANEL}", ceildiv(column.extent, PANEL))
     lane = Axis(f"{column.name}%{PANEL}", as_expr(PANEL))
     number = minimum(panel.expr * PANEL, column.extent - PANEL) + lane
     swaps: dict[Atom, ExprLike] = {column: number}
-    made = _packed(load, found, {column: number}, panel, lane, "columns")
+    made = _codes(found, swaps, panel, lane, weights)
     if made is None:
-        return None
-    packed, read = made
-    right = _swapped(found.right, load, read)
+        load = _weight(found.right, weights)
+        single = (
+            None if load is None else _packed(load, found, {column: number}, panel, lane, "columns")
+        )
+        if load is None or single is None:
+            return None
+        packed, read = single
+        made = Coded(_swapped(found.right, load, read), (packed,), None, found.stage.reduce)
+    if made.steps is not None:
+        swaps[made.steps.axis] = made.steps.number
     left, guards = found.left.subs(swaps), tuple(g.subs(swaps) for g in found.guards)
-    stage = substitute_stage(replace(found.stage, body=found.times(left, right)), swaps)
+    stage = substitute_stage(replace(found.stage, body=found.times(left, made.factor)), swaps)
     axes = (*(a for a in stage.axes if a is not column), panel, lane)
-    stage = replace(stage, axes=axes)
-    outer = (*found.outer, panel)
     laid = replace(
-        found, stage=stage, left=left, right=right, guards=guards, column=lane, outer=outer
+        found,
+        stage=replace(stage, axes=axes, reduce=made.reduce),
+        left=left,
+        right=made.factor,
+        guards=guards,
+        column=lane,
+        outer=(*found.outer, panel),
+        steps=made.steps,
     )
-    return Laid(packed, laid, panel, apart=divisible(column.extent, PANEL) is True)
+    return Laid(made.packed, laid, panel, apart=divisible(column.extent, PANEL) is True)
+
+
+def _codes(
+    found: Contraction,
+    swaps: Mapping[Atom, ExprLike],
+    panel: Axis,
+    lane: Axis,
+    weights: frozenset[str],
+) -> Coded | None:
+    """The right factor over words of codes."""
+    if found.product != "mul" or found.guards:
+        return None
+    layout = Layout(f"columns{PANEL}_", (*found.outer, panel), (lane,), swaps)
+    return coded(found.right, found.stage.reduce, layout, weights)
 
 
 def _weight(factor: Scalar, weights: frozenset[str]) -> Load | None:

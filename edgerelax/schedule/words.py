@@ -131,7 +131,7 @@ def _by_place(factor: Scalar, step: Step, name: str, dtype: DType) -> Made | Non
     buffer = Buffer(name, dtype, dims)
     at = (load.index[place] - step.axis) // step.width + step.words
     read = tuple(at if j == place else e for j, e in enumerate(load.index))
-    stage = Stage(buffer, axes, _word(element, axes[place], sizes[place], step.width, dtype))
+    stage = Stage(buffer, axes, word_of(element, axes[place], sizes[place], step.width, dtype))
     exact = prove_eq(sizes[place], step.axis.extent) is True
     return Made(stage, Load(buffer, read), exact)
 
@@ -147,7 +147,7 @@ def _by_axes(factor: Scalar, step: Step, stage: Stage, name: str, dtype: DType) 
         return factor.subs(swaps)
 
     buffer = Buffer(name, dtype, tuple(a.extent for a in axes))
-    word = _word(element, step.words, step.axis.extent, step.width, dtype)
+    word = word_of(element, step.words, step.axis.extent, step.width, dtype)
     made = Stage(buffer, axes, word)
     return Made(made, Load(buffer, tuple(a.expr for a in axes)), exact=True)
 
@@ -179,7 +179,7 @@ def _place(load: Load, step: Step) -> int | None:
     return place if fits and divisible(at - step.axis, step.width) else None
 
 
-def _word(
+def word_of(
     element: Callable[[Expr], Scalar], words: Axis, size: Expr, width: int, dtype: DType
 ) -> Scalar:
     """The elements of one word, the first in the low bits; 0 past the end."""

@@ -130,14 +130,16 @@ def test_panels_end_with_the_last_column():
     weight = np.arange(4 * 13, dtype=np.float32).reshape(4, 13)
     laid = pack_columns(found(product(M, 13, 4)), frozenset("w"))
     assert laid is not None and not laid.apart
-    (panels,) = run_loop(laid.packed.make, [weight])
+    (packed,) = laid.packed
+    (panels,) = run_loop(packed.make, [weight])
     np.testing.assert_array_equal(panels, [weight[:, :8], weight[:, 5:]])
 
 
 def test_rows_past_the_end_repeat_the_last():
     laid = pack_rows(found(conv(1, 4, 4, 4, 7, 1, 1, bias=False)), 6, frozenset("f"))
     assert laid is not None
-    assert [d.as_int() for d in laid.packed.buffer.dims] == [2, 4, 6]
+    (packed,) = laid.packed
+    assert [d.as_int() for d in packed.buffer.dims] == [2, 4, 6]
 
 
 def test_windows_without_padding_or_stride_are_not_copied():

@@ -14,6 +14,7 @@ from edgerelax.ir.dtypes import I32
 from edgerelax.ir.kernel import WORKGROUP, Kernel, KExpr, KSelect, i32, kop
 from edgerelax.ir.plan import Packed
 from edgerelax.ir.scalar import Buffer
+from edgerelax.schedule.coded_tile import CodedTile
 from edgerelax.schedule.contraction import Contraction, contraction, describe, is_contiguous
 from edgerelax.schedule.cost import roofline, rounded, typical, work
 from edgerelax.schedule.in_place import at_own_place
@@ -29,6 +30,7 @@ from edgerelax.sym import Axis, as_expr, ceildiv, divisible, proves_lt, upper_bo
 
 _PANEL = 32768  # elements of the right factor that an iteration reads, at most: part of an L2
 _PANELS = 4  # that a single row takes at once
+_CODED_PANELS = 2  # of codes: each vector of columns has a sum of its own for a group
 _WIDEST = {4: 8, 3: 8, 2: 16, 1: 32}
 """Columns of a tile by its rows. Sums, a step's right factors, a left one and a product take at
 most 15 vector registers, what V8 has on x86: 6x8 needs 16 and is a third slower than 4x8."""
@@ -132,10 +134,11 @@ def emit(product: Product, config: str, target: Target) -> Emitted:
     laid = None if dot or found.shares_left else _pack(found, height, unit.weights)
     packed: tuple[Packed, ...] = ()
     if laid is not None:
-        packed, found = (laid.packed,), laid.found
+        packed, found = laid.packed, laid.found
         if not found.rows:
             found, widest = _with_lines(found), PANEL
-            height = min(_PANELS, found.height.as_int() or _PANELS)
+            most = _PANELS if found.steps is None else _CODED_PANELS
+            height = min(most, found.height.as_int() or most)
     read_only = unit.weights | {p.buffer.name for p in packed}
     body = _Body(Writer(target, read_only), found, height, widest, dot)
     kernels.append(body.kernel(unit.name, None if laid is None else laid.panel, config))
@@ -238,7 +241,11 @@ class _Body:
             self._write([Group(first, 1, whole=True)])
 
     def _write(self, groups: Sequence[Group]) -> None:
-        tile = Tile(self.w, self.s, self.found, dot=self.dot)
+        steps = self.found.steps
+        if steps is None:
+            tile = Tile(self.w, self.s, self.found, dot=self.dot)
+        else:
+            tile = CodedTile(self.w, self.s, self.found, steps)
         tile.write(self.first_row, self.height, groups)
 
 
