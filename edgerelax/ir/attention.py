@@ -1,7 +1,8 @@
 """Attention as a template stage: softmax(f(q kᵀ)) v, read and written through strided views.
 
 A view is an offset and a stride per axis, in elements of a flat buffer: heads inside a packed
-projection, broadcast masks (stride 0) and transposed results are views, no copies.
+projection, broadcast masks (stride 0) and transposed results are views, no copies. Keys and values
+may be rows of a buffer that a table of integers names, as those of a cache in pages are.
 """
 
 import math
@@ -18,6 +19,8 @@ from edgerelax.ir.functions import FUNCTIONS
 Array = npt.NDArray[Any]
 View = tuple[int, ...]
 Step = tuple[str, int, float]
+Table = tuple[int, int] | tuple[()]
+"""Which other array it is, and elements of a row; (): there is none."""
 
 
 def attention(
@@ -29,6 +32,7 @@ def attention(
     dims: Sequence[int],
     nan_to_zero: bool = False,
     hidden: int = -1,
+    tables: Sequence[Table] = ((), ()),
 ) -> Array:
     """softmax(f(q kᵀ)) v for each point of `batch`; arrays are q, k, v and what the steps use.
 
@@ -39,6 +43,10 @@ def attention(
     other array `operand` (or with the number, if that is -1), or a unary one; `where` puts the
     number where its operand is false, `unless` where it is true.
 
+    With a table, `tables[0]` for k and `tables[1]` for v, an element lies in the row of the buffer
+    whose number the table has for its key, the same for all queries (an index as of a gather:
+    negative ones count from the end, what is then outside is clamped); its view says where in it.
+
     Scores and sums are f32, or f64 for f64. A query with no keys gives 0; one whose scores are all
     -inf NaN, as softmax does, or 0 if `nan_to_zero`, which holds for all weights that are NaN.
     Queries where the other array `hidden`, the same for all keys, is true give 0 as well.
@@ -47,20 +55,28 @@ def attention(
     held = np.dtype(np.float64) if from_numpy(arrays[0].dtype) == F64 else F32.numpy
     spans = [(queries, width), (keys, width), (keys, depth)]
     spans += [(queries, keys)] * (len(arrays) - 3)
-    q, k, v, *others = (
+    seen = [
         _seen(array, view, (*batch, *span))
-        for array, view, span in zip(arrays, views[:-1], spans, strict=True)
+        for array, view, span in zip(arrays[3:], views[3:-1], spans[3:], strict=True)
+    ]
+    shapes = [(*batch, *span) for span in spans]
+    q = _seen(arrays[0], views[0], shapes[0])
+    k, v = (
+        _rows(arrays[n], views[n], shapes[n], seen[table[0]][..., :1, :], table[1])
+        if table
+        else _seen(arrays[n], views[n], shapes[n])
+        for n, table in enumerate(tables, 1)
     )
     scores = np.matmul(q.astype(held), k.astype(held).swapaxes(-1, -2))
     for step in steps:
-        scores = _stepped(scores, step, others)
+        scores = _stepped(scores, step, seen)
     with np.errstate(invalid="ignore"):
         powers = np.exp(scores - np.max(scores, axis=-1, keepdims=True, initial=-np.inf))
         weights = powers / powers.sum(axis=-1, keepdims=True)
     if nan_to_zero:
         weights = np.where(np.isnan(weights), held.type(0), weights)
     if hidden >= 0:
-        weights = np.where(others[hidden], held.type(0), weights)
+        weights = np.where(seen[hidden], held.type(0), weights)
     result = np.zeros(dims, arrays[0].dtype)
     target = _seen(result, views[-1], (*batch, queries, depth))
     target[...] = np.matmul(weights, v.astype(held))
@@ -78,6 +94,22 @@ def _stepped(scores: Array, step: Step, others: Sequence[Array]) -> Array:
         return known.meaning(scores)
     other = value if operand < 0 else others[operand].astype(scores.dtype)
     return known.meaning(scores, other)
+
+
+def _rows(array: Array, view: View, shape: tuple[int, ...], numbers: Array, size: int) -> Array:
+    """The elements [batch…, key, column] of rows whose numbers are [batch…, 1, key]."""
+    if 0 in shape or 0 in numbers.shape:
+        return np.zeros(shape, array.dtype)
+    count = array.size // size
+    wide = numbers[..., 0, :, None].astype(np.int64)
+    rows = np.clip(np.where(wide < 0, wide + count, wide), 0, count - 1)
+    offset, *strides = view
+    inner = np.asarray(offset, np.int64)
+    for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
+        steps = [1] * len(shape)
+        steps[axis] = extent
+        inner = inner + (np.arange(extent, dtype=np.int64) * stride).reshape(steps)
+    return np.asarray(np.ascontiguousarray(array).reshape(-1)[rows * size + inner])
 
 
 def _seen(array: Array, view: View, shape: tuple[int, ...]) -> Array:

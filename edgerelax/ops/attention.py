@@ -24,7 +24,7 @@ from edgerelax.ops.maps import (
     present,
     tensor_of,
 )
-from edgerelax.ops.rules import FLOATS, common_dtype
+from edgerelax.ops.rules import FLOATS, INTEGERS, allowed, common_dtype
 
 CHOICES = ("where", "unless")
 """Steps whose operand is a condition."""
@@ -45,6 +45,8 @@ def _infer(site: CallSite) -> Annotation:
         _check_step(site, ("where", attrs["hidden"], 0.0))
     for step in attrs["steps"]:
         _check_step(site, step)
+    for table in attrs["tables"]:
+        _check_table(site, table)
     return Tensor(exprs(attrs["dims"]), dtype)
 
 
@@ -60,6 +62,17 @@ def _check_step(site: CallSite, step: Step) -> None:
         raise fail(site, f"{function} with an operand of {found}")
 
 
+def _check_table(site: CallSite, table: tuple[int, ...]) -> None:
+    if not table:
+        return
+    number, size = table
+    if not 0 <= number < len(site.args) - 3 or size < 1:
+        raise fail(site, f"a table that is operand {number + 3}, of rows of {size}")
+    dtype = tensor_of(site, number + 3).dtype
+    if dtype is not None:
+        allowed(site, dtype, INTEGERS)
+
+
 def _lower(site: CallSite) -> LoopFunc:
     """One template; its parameters are the attributes, integers as expressions."""
     attrs = site.attrs
@@ -71,6 +84,7 @@ def _lower(site: CallSite) -> LoopFunc:
         "dims": exprs(attrs["dims"]),
         "nan_to_zero": bool(attrs["nan_to_zero"]),
         "hidden": attrs["hidden"],
+        "tables": tuple(attrs["tables"]),
     }
     inputs = present(inputs_of(site))
     return loop_func(site, [Template("attention", inputs, outputs_of_site(site), params)])
@@ -106,6 +120,17 @@ def _masked(other: Array, steps: tuple[Step, ...], **more: Any) -> Sample:
     return Sample((*plain.args, other), {**_attrs((3, 5, 4, 6), steps, other.shape), **more})
 
 
+def _paged(count: int, keys: int, **more: Any) -> Sample:
+    """Keys and values [slots, heads, width] of a cache, in rows that one table names."""
+    q = normal(2, 3, 8)
+    k, v = normal(count, 2, 8, seed=1), normal(count, 2, 4, seed=2)
+    table = np.random.default_rng(3).integers(-count, count + 2, (keys,)).astype(np.int32)
+    views = ((0, 24, 8, 1), (0, 8, 0, 1), (0, 4, 0, 1), (0, 0, 0, 1), (0, 12, 4, 1))
+    attrs = _attrs((3, keys, 8, 4), (), (1, 1, keys))
+    attrs |= {"views": views, "tables": ((0, 16), (0, 8)), **more}
+    return Sample((q, k, v, table), attrs)
+
+
 _SHOWN = np.array([[True] * 5, [False] * 5, [True, False, True, True, False]])[None]
 
 OPERATORS = (
@@ -123,6 +148,7 @@ OPERATORS = (
             "dims": (),
             "nan_to_zero": False,
             "hidden": -1,
+            "tables": ((), ()),
         },
         variadic=True,
         samples=(
@@ -136,6 +162,10 @@ OPERATORS = (
             _masked(_SHOWN, (("unless", 0, -1e4),)),
             _masked(_SHOWN[:, :, :1], (), hidden=0),
             _masked(normal(2, 1, 5), (("mul", -1, 2.0), ("add", 0, 0.0))),
+            _paged(7, 5),
+            _paged(3, 1),
+            _paged(3, 0),
+            _paged(40, 130, steps=(("mul", -1, 0.5),)),
         ),
     ),
 )

@@ -40,12 +40,13 @@ from edgerelax.passes.strided import (
     View,
     broadcast,
     common_axes,
+    exact,
     moved,
     unmoved,
     whole,
 )
 from edgerelax.passes.uses import Uses
-from edgerelax.sym import Expr, as_expr
+from edgerelax.sym import Expr, as_expr, product, proves_le, proves_lt
 
 MAX_WIDTH = 256
 DTYPES = (F16, BF16, F32)
@@ -194,16 +195,59 @@ class _Finder:
         if views is None:
             return _No("attention whose batch dims are not proven to agree")
         batch, places = views
+        read = self._by_tables([s.source for s in seen], (*batch, *spans[1:]), list(places))
         attrs = {
             "batch": batch,
             "sizes": spans,
-            "views": places,
+            "views": tuple(read.places),
             "steps": tuple(scores.steps),
             "dims": _known(last),
             "nan_to_zero": safe,
             "hidden": hidden,
+            "tables": tuple(read.tables),
         }
-        return Binding(last, Call(OPS["attention"], tuple(s.source for s in seen), attrs))
+        return Binding(last, Call(OPS["attention"], tuple(read.sources), attrs))
+
+    def _by_tables(self, sources: list[Value], sizes: Dims, places: list[Dims]) -> "_Read":
+        """Keys and values that are gathered rows are read where they were gathered from.
+
+        `sizes` are of the batch, and of keys and both widths; places of the operands and the
+        result.
+        """
+        read = _Read(sources, places, [(), ()])
+        for n in (1, 2):
+            found = self._rows_of(sources[n])
+            if found is None:
+                continue
+            *outer, keys, width, depth = sizes
+            parts = _row_and_place(places[n], (*outer, keys, (width, depth)[n - 1]), found.size)
+            if parts is None:
+                continue
+            numbers, inner = parts
+            *over, key, _ = numbers  # the numbers are of keys: of no query, of no column
+            view = (*over, as_expr(0), key)
+            read.sources[n], read.places[n] = found.data, inner
+            known = [k for k, s in enumerate(read.sources[3:]) if s is found.numbers]
+            same = [k for k in known if read.places[3 + k] == view]
+            if not same:
+                read.sources.append(found.numbers)
+                read.places.insert(-1, view)
+            read.tables[n - 1] = (same[0] if same else len(read.sources) - 4, found.size)
+        return read
+
+    def _rows_of(self, value: Value) -> "_Rows | None":
+        """The rows that a gather along the first axis reads; there must be some."""
+        call = self.calls.get(value)
+        if call is None or call.op.name != "gather":
+            return None
+        data, numbers = call.args
+        given = None if data is None else dims_of(data)
+        if data is None or numbers is None or not given or call.attrs["axis"] % len(given):
+            return None
+        size = product(given[1:]).as_int()
+        if not size or not proves_le(1, given[0]) or not isinstance(numbers, Var):
+            return None
+        return _Rows(data, numbers, size)
 
     def _spans(self, var: Var, scores: _Scores, v: Value, turned: bool) -> Dims | _No:
         """Queries, keys, width of a key and of a value; the widths must be known."""
@@ -425,6 +469,43 @@ def _flat_views(views: Sequence[View]) -> tuple[Dims, tuple[Dims, ...]] | None:
         for view, outer in zip(views, strides, strict=True)
     )
     return batch, places
+
+
+@dataclass(slots=True)
+class _Read:
+    """The operands of attention, their places (and the result's), and the tables of k and v."""
+
+    sources: list[Value]
+    places: list[Dims]
+    tables: list[tuple[int, int] | tuple[()]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of a value, `size` elements each, by numbers."""
+
+    data: Value
+    numbers: Value
+    size: int
+
+
+def _row_and_place(place: Dims, sizes: Dims, size: int) -> tuple[Dims, Dims] | None:
+    """A place in rows that stand one after the other, as the row's and that in the row.
+
+    Both are an offset and strides over axes of these sizes. None where rows are not whole.
+    """
+    offset, *strides = place
+    rows: list[Expr] = []
+    inner: list[Expr] = []
+    reach = offset
+    for extent, stride in zip(sizes, strides, strict=True):
+        row = exact(stride, as_expr(size))
+        rows.append(row if row is not None else as_expr(0))
+        inner.append(as_expr(0) if row is not None else stride)
+        reach = reach + inner[-1] * (extent - 1)
+    if not proves_lt(reach, size) or not proves_le(0, offset):
+        return None
+    return (as_expr(0), *rows), (offset, *inner)
 
 
 def _outer(view: View) -> Parts:

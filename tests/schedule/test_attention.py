@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgerelax.ir.dtypes import BF16, BOOL, F16, F32, DType
+from edgerelax.ir.dtypes import BF16, BOOL, F16, F32, I32, DType
 from edgerelax.ir.loop import LoopFunc, Template
 from edgerelax.ir.loop_interp import run_loop
 from edgerelax.ir.scalar import Buffer
@@ -49,6 +49,7 @@ def attention(
         "dims": out.dims,
         "nan_to_zero": safe,
         "hidden": hidden,
+        "tables": ((), ()),
     }
     stage = Template("attention", buffers, (out,), params)
     return LoopFunc("attention", buffers, (out,), (stage,))
@@ -100,6 +101,44 @@ def test_short_floats(dtype: DType, tolerance: float, width: int, depth: int) ->
 def test_whole_words_of_short_floats_are_stored_at_once(depth: int, kernels: int) -> None:
     version = schedule(attention(8, depth, dtype=F16), TARGETS["gpu"]).versions[-1]
     assert len(version.kernels) == kernels
+
+
+def paged(width: int, depth: int, *, one: bool) -> LoopFunc:
+    """Keys and values [slots, heads, width] of a cache by rows that a table names, or two do."""
+    slots = symbol("slots", lo=1)
+    shapes = [
+        (F32, (HEADS, S, width)),
+        (F32, (slots, HEADS, width)),
+        (F32, (slots, HEADS, depth)),
+        *[(I32, (1, 1, T))] * (1 if one else 2),
+    ]
+    buffers = tuple(
+        Buffer(f"x{k}", kind, tuple(map(as_expr, dims))) for k, (kind, dims) in enumerate(shapes)
+    )
+    out = Buffer("y", F32, tuple(map(as_expr, (HEADS, S, depth))))
+    rows = [(0, n, 0, 1) for n in (width, depth)]
+    tables = [row_major(1, 1, T)] * (len(shapes) - 3)
+    views = (row_major(*buffers[0].dims), *rows, *tables, row_major(*out.dims))
+    params = {
+        "batch": (as_expr(HEADS),),
+        "sizes": (S, T, as_expr(width), as_expr(depth)),
+        "views": tuple(tuple(map(as_expr, view)) for view in views),
+        "steps": (("mul", -1, 0.5),),
+        "dims": out.dims,
+        "nan_to_zero": False,
+        "hidden": -1,
+        "tables": ((0, HEADS * width), (len(tables) - 1, HEADS * depth)),
+    }
+    stage = Template("attention", buffers, (out,), params)
+    return LoopFunc("attention", buffers, (out,), (stage,))
+
+
+@pytest.mark.parametrize("width,depth,one", [(8, 8, True), (5, 3, False)])
+@pytest.mark.parametrize("queries,keys", [(1, 67), (65, 7), (2, 0)])
+def test_rows_that_tables_name(width: int, depth: int, queries: int, keys: int, one: bool) -> None:
+    """Some numbers count from the end, some are outside and clamped."""
+    sizes = {"s": queries, "t": keys, "slots": 9}
+    check(paged(width, depth, one=one), sizes)
 
 
 @pytest.mark.parametrize("queries,keys", [(0, 3), (3, 0), (0, 0)])
@@ -207,6 +246,7 @@ def test_views_of_one_buffer() -> None:
         "dims": out.dims,
         "nan_to_zero": False,
         "hidden": -1,
+        "tables": ((), ()),
     }
     stage = Template("attention", (packed,) * 3, (out,), params)
     check(LoopFunc("attention", (packed,), (out,), (stage,)), {"s": 19})

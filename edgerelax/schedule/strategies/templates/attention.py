@@ -30,7 +30,7 @@ from edgerelax.ir.kernel import (
     kop,
 )
 from edgerelax.ir.loop import Template
-from edgerelax.ir.scalar import Buffer, Load, Scalar, cast, constant, op, select
+from edgerelax.ir.scalar import Buffer, Load, Scalar, cast, constant, gather, op, select
 from edgerelax.schedule.index import is_one, numel, stride_of
 from edgerelax.schedule.points import count, decompose
 from edgerelax.schedule.reduce import convert, lanes_of, splat
@@ -100,9 +100,29 @@ class Problem:
         axes = (*self.batch, row, column)
         return sum((s * a for s, a in zip(strides, axes, strict=True)), as_expr(offset))
 
-    def load(self, operand: int, row: Axis, column: Axis) -> Load:
-        """An element of q, k, v (0, 1, 2) or of another operand."""
-        return _flat(self.template.inputs[operand])[self.place(operand, row, column)]
+    def load(self, operand: int, row: Axis, column: Axis, named: Axis | None = None) -> Load:
+        """An element of q, k, v (0, 1, 2) or of another operand; in a row that a table named."""
+        place = self.place(operand, row, column)
+        if named is not None:
+            place = place + named * self.template.params["tables"][operand - 1][1]
+        return _flat(self.template.inputs[operand])[place]
+
+    def row(self, operand: int, key: Axis) -> Expr | None:
+        """The number of the row that a table names for a key (operand 1) or its value (2)."""
+        table = self.template.params["tables"][operand - 1]
+        if not table:
+            return None
+        return gather(self.load(table[0] + 3, self.any_query, key), self.row_count(operand))
+
+    def row_count(self, operand: int) -> Expr:
+        """How many rows there are to name."""
+        _, size = self.template.params["tables"][operand - 1]
+        return numel(self.template.inputs[operand]) // as_expr(size)
+
+    @property
+    def any_query(self) -> Axis:
+        """Stands for a query where all are the same: its stride is 0."""
+        return Axis("q", self.queries)
 
     def score(self, product: Scalar, row: Axis, column: Axis) -> Scalar:
         """What the steps make of the product of a query and a key."""
@@ -179,6 +199,9 @@ class Walk:
         self.problem, self.body, self.rows = problem, body, rows
         self.w, self.s = body.w, body.s
         self.queries: list[Query] = []
+        self.rows_of: dict[
+            tuple[int, Axis], Axis
+        ] = {}  # by operand and key, where tables name them
         self.rolled = True  # the loop over a key's columns, in which queries are loaded again
 
     def kernel(self, name: str) -> Kernel:
@@ -324,14 +347,40 @@ class Walk:
     def _take(self, key: KExpr, lanes: int) -> None:
         """Four keys from `key`, a multiple of 4, or that one."""
         problem, w = self.problem, self.w
-        keys = [self.body.bind("k", problem.keys, w.let("k", plus(key, j))) for j in range(lanes)]
+        keys = [self._key(w.let("k", plus(key, j))) for j in range(lanes)]
         column = keys[0]
         if lanes == 4:
             column = Axis(w.fresh("k"), problem.keys)
             w.bind_vector(column, key)
-        self._join(keys, [column])
+        self._add_keys(keys, [column])
 
-    def _join(self, keys: Sequence[Axis], columns: Sequence[Axis]) -> None:
+    def _key(self, number: KExpr) -> Axis:
+        """The axis of a key, whose rows are looked up."""
+        key = self.body.bind("k", self.problem.keys, number)
+        self._look_up(key, (1, 2))
+        return key
+
+    def _look_up(self, key: Axis, operands: Sequence[int]) -> None:
+        """Find the rows that tables name for a key."""
+        for operand in operands:
+            row = self.problem.row(operand, key)
+            if row is None:
+                continue
+            same = [o for o in operands if self.problem.row(o, key) == row]
+            if same[0] != operand:
+                self.rows_of[operand, key] = self.rows_of[same[0], key]
+                continue
+            number, count = (
+                self.w.let("r", self.s.index.value(row)),
+                self.problem.row_count(operand),
+            )
+            self.rows_of[operand, key] = self.body.bind("r", count, number)
+
+    def _load_key(self, operand: int, key: Axis, column: Axis) -> Load:
+        """An element of a key (operand 1) or its value (2)."""
+        return self.problem.load(operand, key, column, self.rows_of.get((operand, key)))
+
+    def _add_keys(self, keys: Sequence[Axis], columns: Sequence[Axis]) -> None:
         """Sum up keys. `columns`, by which scores are made: one for each, or one for all four."""
         w, nth = self.w, range(len(keys))
         products = self._products(keys)
@@ -358,7 +407,7 @@ class Walk:
 
     def _of_key(self, operand: int, nth: int, key: Axis, piece: Piece) -> KExpr:
         """A piece of the nth key at hand (operand 1), or of its value (2)."""
-        return self._value(self.problem.load(operand, key, piece.axis), piece.lanes)
+        return self._value(self._load_key(operand, key, piece.axis), piece.lanes)
 
     def _products(self, keys: Sequence[Axis]) -> list[list[KExpr]]:
         """Of every query with every key."""
@@ -443,8 +492,8 @@ class _Brief(Walk):
             shares = [KSelect(F32, 1, kop("lt", i32(j), left), f32(1.0), share) for j in range(4)]
             self.shares = w.let("c", KVec(F32, 4, tuple(shares)))
             places = [k, *(w.let("k", kop("min", plus(k, j), last)) for j in range(1, 4))]
-            axes = [self.body.bind("k", keys, place) for place in places]
-            self._join(axes, axes)
+            axes = [self._key(place) for place in places]
+            self._add_keys(axes, axes)
 
     def _counted(self, weight: KExpr) -> KExpr:
         return weight if self.shares is None else kop("mul", weight, self.shares)
@@ -494,6 +543,10 @@ class _Shared(Walk):
                     self._take(w.let("k", kop("add", first, j)), lanes)
             w.barrier()
 
+    def _key(self, number: KExpr) -> Axis:
+        """The axis of a key at hand, which nothing is looked up for."""
+        return self.body.bind("k", self.problem.keys, number)
+
     def _fill(self, first: KExpr) -> None:
         """Copy the tile's keys and values; past the end, the last key."""
         w, problem = self.w, self.problem
@@ -504,15 +557,13 @@ class _Shared(Walk):
             with w.loop("i", LOCAL, i32(row * self.tile), step=GROUP) as i:
                 near, entry = decompose(w, i, [as_expr(self.tile), as_expr(row)])
                 at = w.let("k", kop("min", kop("add", first, near), last))
-                key, axis = (
-                    self.body.bind("k", problem.keys, at),
-                    Axis(w.fresh("d"), as_expr(width)),
-                )
+                key, axis = self._key(at), Axis(w.fresh("d"), as_expr(width))
+                self._look_up(key, (operand,))
                 if lanes == 4:
                     w.bind_vector(axis, w.let("d", kop("mul", entry, i32(4))))
                 else:
                     w.bind(axis, w.let("d", plus(entry, width - row)))
-                value = self._value(problem.load(operand, key, axis), lanes)
+                value = self._value(self._load_key(operand, key, axis), lanes)
                 w.emit(KStore(array, i, value))
 
     def _of_key(self, operand: int, nth: int, key: Axis, piece: Piece) -> KExpr:

@@ -225,6 +225,7 @@ class _Chunk(Walk):
         number = w.let("n", kop("min", left, i32(GROUP)))
         own = kop("min", kop("add", first, LOCAL), w.params.scalar(self.problem.keys - 1))
         key = self.body.bind("k", self.problem.keys, w.let("k", own))
+        self._look_up(key, (1,))
         scores = []
         for query, (found,) in zip(self.queries, self._products([key]), strict=True):
             scored = self.problem.score(self.body.held(found), query.axis, key)
@@ -274,8 +275,10 @@ class _Chunk(Walk):
         """The values of some keys of the tile to the sums of the thread's columns."""
         w, problem = self.w, self.problem
         keys = [self.body.bind("k", problem.keys, w.let("k", kop("add", first, at))) for at in near]
+        for key in keys:
+            self._look_up(key, (2,))
         values = [
-            [w.let("v", self._value(problem.load(2, key, column), 1)) for key in keys]
+            [w.let("v", self._value(self._load_key(2, key, column), 1)) for key in keys]
             for column in self.columns
         ]
         for row, query in enumerate(self.queries):
