@@ -45,9 +45,24 @@ def _gemma3(settings: Settings, longest: int | None) -> Config:
 
 
 def _gemma3_outer(settings: Settings, longest: int | None) -> Config:
-    """The language model inside a model of pictures and text."""
+    """The language model inside a model of pictures and text, whose file leaves out defaults."""
     inner = settings.part("text_config")
-    return _gemma3(settings if inner is None else inner, longest)
+    if inner is None:
+        return _gemma3(settings, longest)
+    return _gemma3(Settings({**_DEFAULTS, **inner.values}, inner.origin), longest)
+
+
+_DEFAULTS = {
+    "vocab_size": 262_208,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "max_position_embeddings": 131_072,
+    "rms_norm_eps": 1e-6,
+}
 
 
 def _common(settings: Settings, longest: int | None, plan: tuple[Plan, ...]) -> Config:
