@@ -52,8 +52,8 @@ class Tokenizer:
         """
         try:
             return list(self._core.encode(text, add_special_tokens=framed).ids)
-        except UnicodeEncodeError as error:
-            raise InputError(f"the text has half of a character: {error}") from error
+        except (UnicodeEncodeError, TypeError) as error:
+            raise InputError(f"a text has half of a character: {text[:80]!r}") from error
 
     def is_special(self, token: int) -> bool:
         """Whether a token is a sign for the model and no text."""

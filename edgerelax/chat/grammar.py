@@ -1,0 +1,74 @@
+"""Which tokens may come next where an answer has to be JSON: masks by llguidance."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from llguidance import LLMatcher, LLTokenizer
+from numpy.typing import NDArray
+
+from edgerelax.chat.tokenizer import Tokenizer
+from edgerelax.ir.diagnostics import EdgeRelaxError, InputError
+
+_BETWEEN = r"[\x20\x0A\x0D\x09]{1,32}"
+"""White space between JSON's parts. Bounded: small models can go on with it for ever."""
+
+
+class Grammar:
+    """The tokens that may come next, as `engine.TokenMask` has it."""
+
+    def __init__(self, matcher: LLMatcher, words: int) -> None:
+        self._matcher, self._words = matcher, words
+
+    def bits(self) -> NDArray[np.uint32]:
+        """[vocabulary / 32, rounded up]: a bit for each token that may come next."""
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)
+        self._check()
+        return bits[: self._words]
+
+    def accept(self, token: int) -> None:
+        """Go on behind this token. Raises EdgeRelaxError for one that may not come."""
+        self._matcher.consume_token(token)
+        self._check()
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise EdgeRelaxError(f"the grammar can't go on: {self._matcher.get_error()}")
+
+
+class Grammars:
+    """Grammars over a model's tokens. `vocabulary` is how many logits it has, `ends` its ends."""
+
+    def __init__(self, tokenizer: Tokenizer, vocabulary: int, ends: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._words = (vocabulary + 31) // 32
+        count = max(vocabulary, len(tokenizer))
+        self._tokens = LLTokenizer(tokenizer.data.decode(), n_vocab=count, eos_token=list(ends))
+
+    def schema(self, schema: Mapping[str, Any]) -> Grammar:
+        """JSON that a schema describes. Raises InputError for a schema that can't be kept to."""
+        return self._grammar(LLMatcher.grammar_from_json_schema(json.dumps(_bounded(schema))))
+
+    def between(self, before: str, schema: Mapping[str, Any], after: str) -> Grammar:
+        """JSON that a schema describes, on a line of its own between two marks."""
+        inner = f"%json {json.dumps(_bounded(schema))}"
+        parts = (self._mark(before), '"\\n"', inner, '"\\n"', self._mark(after))
+        return self._grammar(LLMatcher.grammar_from_lark(f"start: {' '.join(parts)}"))
+
+    def _mark(self, text: str) -> str:
+        """As a token where it is one by itself: the library then knows it by no other way."""
+        token = self._tokenizer.id_of(text)
+        if token is not None and self._tokens.is_special_token(token):
+            return f"<[{token}]>"
+        return json.dumps(text)
+
+    def _grammar(self, grammar: str) -> Grammar:
+        wrong, said = LLMatcher.validate_grammar_with_warnings(grammar, self._tokens)
+        if wrong:
+            raise InputError(f"the schema can't be kept to: {'; '.join(said)}")
+        return Grammar(LLMatcher(self._tokens, grammar, log_level=0), self._words)
+
+
+def _bounded(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {**schema, "x-guidance": {"whitespace_pattern": _BETWEEN}}
