@@ -14,6 +14,7 @@ from edgerelax.frontends.gguf import is_gguf
 from edgerelax.frontends.gguf import load as load_gguf
 from edgerelax.frontends.hf import SOURCES as HF_SOURCES
 from edgerelax.frontends.hf import load as load_hf
+from edgerelax.frontends.nn.quantise import Quantiser
 from edgerelax.frontends.onnx import load as load_onnx
 from edgerelax.hosts.choose import candidates, choose
 from edgerelax.hosts.cpu import OFFER as CPU_OFFER
@@ -67,6 +68,7 @@ def compile(
     dump: str | Path | None = None,
     verify: bool = False,
     fp16: bool = False,
+    quantise: str | Mapping[str, str] | None = None,
     libraries: Sequence[Library] = (),
     passes: Sequence[tuple[str, Pass]] = (),
 ) -> Executable:
@@ -86,28 +88,39 @@ def compile(
         dump: a folder that gets the module after every pass.
         verify: check the module's invariants after every pass.
         fp16: store weights, and on a GPU activations, as f16 where that is safe; sums stay f32.
+        quantise: how to store the weights of a language model: a scheme, `q4`, or schemes by role,
+            `linear=q4,embedding=q8` (docs/nn.md). What that cost is in the report.
         libraries: functions that take the place of operators (docs/libraries.md).
         passes: passes of yours, each with the name of the one that it runs before
             (docs/builder.md).
     """
-    module = _import(model, dims)
+    quantiser = None if quantise is None else Quantiser.of(quantise)
+    module = _import(model, dims, quantiser)
     folder = None if dump is None else Path(dump)
     functions = _functions(libraries)
     options = Options(
         target, fallback, tuple(variants), frozenset(without), folder, verify, fp16,
         tuple(libraries), tuple(passes),
     )  # fmt: skip
-    return Executable(*compile_module(module, _source(model), options), functions)
+    artifact, report = compile_module(module, _source(model), options)
+    report.quantised = [] if quantiser is None else quantiser.tensors
+    return Executable(artifact, report, functions)
 
 
-def _import(model: Model, dims: Mapping[str, DimSpec] | None) -> Module:
-    if isinstance(model, Module):
-        return model
+def _import(
+    model: Model, dims: Mapping[str, DimSpec] | None, quantiser: Quantiser | None
+) -> Module:
     if isinstance(model, str | Path) and is_gguf(model):
-        return load_gguf(model, dims)
+        return load_gguf(model, dims, quantiser)
     if isinstance(model, str | Path) and Path(model).is_dir():
-        return load_hf(model, dims)
-    return load_onnx(model, dims=dims)
+        return load_hf(model, dims, quantiser)
+    if quantiser is not None:
+        raise InputError(
+            "only the weights of language models are quantised at import",
+            hint="that is of GGUF files and Hugging Face folders; nn modules may load what "
+            "nn.quantise makes of their weights (docs/nn.md)",
+        )
+    return model if isinstance(model, Module) else load_onnx(model, dims=dims)
 
 
 def _functions(libraries: Sequence[Library]) -> Functions:

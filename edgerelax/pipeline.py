@@ -17,6 +17,7 @@ from edgerelax.codegen.lower import Lowered, WeightTable, lower, workspaces
 from edgerelax.codegen.wasm import assemble, print_wat
 from edgerelax.codegen.wgsl import print_wgsl
 from edgerelax.codegen.wgsl_halves import uses_halves
+from edgerelax.frontends.nn.quantise import QuantisedTensor
 from edgerelax.ir.diagnostics import EdgeRelaxError, InputError, PassError
 from edgerelax.ir.graph import CallTIR, Module
 from edgerelax.ir.kernel import SUBGROUPS, Kernel, for_features
@@ -146,6 +147,8 @@ class Report:
     launches: dict[str, int] = field(default_factory=dict)
     passes: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     """By pass, what it did and what it skipped and why, with counts."""
+    quantised: list[QuantisedTensor] = field(default_factory=list)
+    """The weights that a frontend stored as the caller chose."""
     steps: int = 0
 
 

@@ -2,6 +2,8 @@
 
 import json
 import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +13,12 @@ from rich.markup import escape
 
 from edgerelax.api import Executable, compile
 from edgerelax.cli.arguments import parse_dims
+from edgerelax.cli.columns import columns
+from edgerelax.frontends.nn.quantise import QuantisedTensor
 from edgerelax.ir.diagnostics import InputError
 from edgerelax.schedule.target import VARIANTS
+
+SHOWN = 12  # tensors of the table of errors
 
 
 def export(
@@ -32,6 +38,13 @@ def export(
         bool,
         typer.Option("--fp16", help="Store weights, and a GPU's activations, as f16 where safe."),
     ] = False,
+    quantise: Annotated[
+        str | None,
+        typer.Option(
+            help="How to store a language model's weights: q4, q8, q4s, q4-64, f16 …, or by role: "
+            "linear=q4,embedding=q8,head=q8,experts=q4."
+        ),
+    ] = None,
     dump: Annotated[Path | None, typer.Option(help="Write the module after every pass.")] = None,
     verify_ir: Annotated[bool, typer.Option("--verify", help="Check after every pass.")] = False,
     timings: Annotated[bool, typer.Option(help="Print where time goes.")] = False,
@@ -53,12 +66,15 @@ def export(
             dump=dump,
             verify=verify_ir,
             fp16=fp16,
+            quantise=quantise,
         )
         compiled.save(output)
     if as_json:
         print(json.dumps(_report(compiled), indent=1))
         return
     _print(console, compiled, output)
+    if compiled.report.quantised:
+        _print_quantised(console, compiled.report.quantised)
     if timings:
         _print_times(console, compiled.report.seconds, time.perf_counter() - start)
 
@@ -71,7 +87,30 @@ def _report(compiled: Executable) -> dict[str, object]:
         "passes": compiled.report.passes,
         "strategies": compiled.report.strategies,
         "seconds": compiled.report.seconds,
+        "quantised": [
+            {**asdict(t), "bits": t.bits} for t in _worst_first(compiled.report.quantised)
+        ],
     }
+
+
+def _worst_first(tensors: Sequence[QuantisedTensor]) -> list[QuantisedTensor]:
+    return sorted(tensors, key=lambda t: -t.rms)
+
+
+def _print_quantised(console: Console, tensors: Sequence[QuantisedTensor]) -> None:
+    """Bits of all, then the tensors that changed most."""
+    bits = 8 * sum(t.bytes for t in tensors) / sum(t.elements for t in tensors)
+    console.print(f"  {bits:.2f} bits per weight; errors relative to the weights, worst first:")
+    shown = [t for t in _worst_first(tensors) if t.rms or t.largest]
+    rows = [["    tensor", "stored as", "bits", "rms", "largest"]]
+    for t in shown[:SHOWN]:
+        error = f"{t.rms:.2%}", f"{t.largest:.2%}"
+        rows.append([f"    {t.name}", t.scheme, f"{t.bits:.2f}", *error])
+    console.print(columns(rows), markup=False)
+    same = len(tensors) - len(shown)
+    if len(shown) > SHOWN:
+        console.print(f"    … and {len(shown) - SHOWN} more, all with --json")
+    console.print(f"    {same} tensors are as the file has them")
 
 
 def _print_times(console: Console, seconds: dict[str, float], total: float) -> None:

@@ -13,6 +13,7 @@ from edgerelax.frontends.language.architectures import by_gguf
 from edgerelax.frontends.language.decoder import GeneralDecoder
 from edgerelax.frontends.language.functions import language_module, longest
 from edgerelax.frontends.language.weights import load_weights, name_of
+from edgerelax.frontends.nn.quantise import Quantiser
 from edgerelax.ir.graph import Module
 
 NAMES = {
@@ -47,23 +48,33 @@ NAMES = {
 """Our modules' names and those of GGUF files, the same for all architectures."""
 
 
-def load(path: str | Path, dims: Mapping[str, DimSpec] | None = None) -> Module:
+def load(
+    path: str | Path,
+    dims: Mapping[str, DimSpec] | None = None,
+    quantiser: Quantiser | None = None,
+) -> Module:
     """The module of a file's language model: see `language_module`.
 
-    Raises InputError for a file that is damaged or contradicts itself, UnsupportedError for an
-    architecture, a tensor or a tokenizer that is not known.
+    `quantiser` says how weights are stored, and learns what that cost; without it they stay as the
+    file has them. Raises InputError for a file that is damaged or contradicts itself,
+    UnsupportedError for an architecture, a tensor or a tokenizer that is not known.
     """
     file = File(path)
     name, text = str(file.value("general.architecture")), text_of(file)
-    model = decoder_of(file, longest(dims))
+    model = decoder_of(file, longest(dims), quantiser)
     return language_module(model, model.config, dims, name, text)
 
 
-def decoder_of(file: File, longest: int | None = None) -> GeneralDecoder:
+def decoder_of(
+    file: File, longest: int | None = None, quantiser: Quantiser | None = None
+) -> GeneralDecoder:
     """The file's model with its weights, made for sequences up to `longest`."""
     architecture = by_gguf(str(file.value("general.architecture")), file.path.name)
     factors = {name: np.asarray(file.read(name)) for name in FACTORS if name in file.names}
     config = architecture.config(settings_of(file, factors), longest)
     model = GeneralDecoder(config)
-    load_weights(model, file, lambda parameter: name_of(parameter, NAMES), tuple(FACTORS))
+    load_weights(
+        model, file, lambda parameter: name_of(parameter, NAMES), tuple(FACTORS),
+        quantiser=quantiser,
+    )  # fmt: skip
     return model

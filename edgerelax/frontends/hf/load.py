@@ -12,24 +12,32 @@ from edgerelax.frontends.language.architectures import by_type
 from edgerelax.frontends.language.decoder import GeneralDecoder
 from edgerelax.frontends.language.functions import language_module, longest
 from edgerelax.frontends.language.weights import load_weights, name_of
+from edgerelax.frontends.nn.quantise import Quantiser
 from edgerelax.ir.graph import Module
 
 
-def load(path: str | Path, dims: Mapping[str, DimSpec] | None = None) -> Module:
+def load(
+    path: str | Path,
+    dims: Mapping[str, DimSpec] | None = None,
+    quantiser: Quantiser | None = None,
+) -> Module:
     """The module of a folder's language model: see `language_module`.
 
+    `quantiser` says how weights are stored, and learns what that cost; without it they are f32.
     Raises InputError for a folder where something is missing, damaged or contradicts config.json,
     UnsupportedError for an architecture or weights that are not known.
     """
     folder = Path(path)
     settings = read_settings(folder)
     text = text_of(folder, settings)
-    model = decoder_of(folder, longest(dims))
+    model = decoder_of(folder, longest(dims), quantiser)
     name = settings.text("model_type")
     return language_module(model, model.config, dims, name, text)
 
 
-def decoder_of(folder: Path, longest: int | None = None) -> GeneralDecoder:
+def decoder_of(
+    folder: Path, longest: int | None = None, quantiser: Quantiser | None = None
+) -> GeneralDecoder:
     """The folder's model with its weights, made for sequences up to `longest`."""
     settings = read_settings(folder)
     architecture = by_type(settings.text("model_type"), folder.name)
@@ -43,7 +51,7 @@ def decoder_of(folder: Path, longest: int | None = None) -> GeneralDecoder:
 
     unused = [*architecture.unused, *([r".*lm_head\.weight"] if config.tied else [])]
     change = architecture.change and partial(architecture.change, config)
-    load_weights(model, weights, name, unused, change)
+    load_weights(model, weights, name, unused, change, quantiser)
     return model
 
 

@@ -146,11 +146,11 @@ class GeneralDecoder(Decoder):
         self.config = config
         self.embedding = Embedding(config.vocabulary, config.width)
         rows = config.positions
-        self.positions = Embedding(rows, config.width) if rows else None
+        self.positions = Embedding(rows, config.width, role="") if rows else None
         self.layers = [Layer(config, k) for k in range(config.layers)]
         self.norm = norm_of(config.norm, config.width)
         tied, bias = config.tied, config.head_bias
-        self.head = None if tied else Linear(config.width, config.vocabulary, bias)
+        self.head = None if tied else Linear(config.width, config.vocabulary, bias, role="head")
 
     @property
     def caches(self) -> list[CacheShape]:

@@ -22,7 +22,7 @@ class Stack(Module):
 
     def __init__(self, count: int, inputs: int, outputs: int) -> None:
         self.count, self.inputs, self.outputs = count, inputs, outputs
-        self.weight = Parameter(count * outputs, inputs)
+        self.weight = Parameter(count * outputs, inputs, role="experts")
 
     def each(self, x: Tensor, chosen: Tensor) -> Tensor:
         """[tokens, inputs] and experts [tokens, k] → [tokens, k, outputs]."""
@@ -76,12 +76,12 @@ class Mixture(Module):
 
     def __init__(self, width: int, experts: Experts, act: str) -> None:
         self.width, self.experts, self.act = width, experts, activation(act)
-        self.router = Linear(width, experts.count)
+        self.router = Linear(width, experts.count, role="")
         self.gate = Stack(experts.count, width, experts.hidden)
         self.up = Stack(experts.count, width, experts.hidden)
         self.down = Stack(experts.count, experts.hidden, width)
         self.shared = MLP(width, experts.shared, act) if experts.shared else None
-        self.shared_gate = Linear(width, 1) if experts.shared else None
+        self.shared_gate = Linear(width, 1, role="") if experts.shared else None
 
     def forward(self, x: Tensor) -> Tensor:
         batch, length, width = x.dims

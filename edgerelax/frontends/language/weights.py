@@ -7,7 +7,9 @@ from typing import Protocol
 import numpy as np
 
 from edgerelax.frontends.nn import Module, Parameter
-from edgerelax.frontends.nn.module import Array, Stored
+from edgerelax.frontends.nn.grouped import Grouped
+from edgerelax.frontends.nn.module import Array
+from edgerelax.frontends.nn.quantise import Quantiser
 from edgerelax.ir.diagnostics import InputError, UnsupportedError
 
 LAYER = re.compile(r"layers\.(\d+)\.")
@@ -23,7 +25,7 @@ class Source(Protocol):
     @property
     def names(self) -> Collection[str]: ...
 
-    def read(self, name: str) -> Array | Stored:
+    def read(self, name: str) -> Array | Grouped:
         """A tensor's data as a parameter takes it."""
 
 
@@ -44,13 +46,14 @@ def load_weights(
     name: Callable[[str], str],
     unused: Sequence[str] = (),
     change: Callable[[str, Array], Array] | None = None,
+    quantiser: Quantiser | None = None,
 ) -> None:
     """Give a model's parameters their data from the tensors that `name` calls them.
 
     `change` makes of an array what the parameter of that name holds; `unused` are patterns of
-    tensors that belong to no parameter. Raises InputError for tensors that are missing or whose
-    shape is not what the model's sizes make it, UnsupportedError for one that nothing uses: the
-    model is then not what it was taken for.
+    tensors that belong to no parameter; `quantiser` says how what comes out is stored. Raises
+    InputError for tensors that are missing or whose shape is not what the model's sizes make it,
+    UnsupportedError for one that nothing uses: the model is then not what it was taken for.
     """
     own = dict(model.parameters())
     parts = {key: _parts(name(key), source.names) for key in own}
@@ -65,10 +68,10 @@ def load_weights(
             f"{source.origin}: {len(strange)} tensors belong to no part of this architecture: "
             f"{_some(sorted(strange))}"
         )
-    model.load(_Data(own, parts, source, change))
+    model.load(_Data(own, parts, source, change, quantiser))
 
 
-class _Data(Mapping[str, Array | Stored]):
+class _Data(Mapping[str, Array | Grouped]):
     """Parameters' data, read when asked for."""
 
     def __init__(
@@ -77,8 +80,13 @@ class _Data(Mapping[str, Array | Stored]):
         parts: Mapping[str, list[str]],
         source: Source,
         change: Callable[[str, Array], Array] | None,
+        quantiser: Quantiser | None,
     ) -> None:
-        self._own, self._parts, self._source, self._change = own, parts, source, change
+        self._own, self._parts, self._source = own, parts, source
+        self._change, self._quantiser = change, quantiser
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._own  # without reading it, as Mapping would
 
     def __len__(self) -> int:
         return len(self._own)
@@ -86,7 +94,7 @@ class _Data(Mapping[str, Array | Stored]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._own)
 
-    def __getitem__(self, key: str) -> Array | Stored:
+    def __getitem__(self, key: str) -> Array | Grouped:
         names = self._parts[key]
         data = self._whole(key, names)
         wanted = self._own[key].shape
@@ -95,19 +103,27 @@ class _Data(Mapping[str, Array | Stored]):
                 f"{self._source.origin}: {names[0]} makes {key} {list(data.shape)}; the sizes that "
                 f"are stated make it {list(wanted)}"
             )
-        return data
+        if self._quantiser is None:
+            return data
+        return self._quantiser.stored(key, self._own[key].role, data)
 
-    def _whole(self, key: str, names: Sequence[str]) -> Array | Stored:
+    def _whole(self, key: str, names: Sequence[str]) -> Array | Grouped:
         read = [self._source.read(name) for name in names]
-        if not isinstance(read[0], np.ndarray):
-            return read[0]
+        wanted = len(self._own[key].shape)
+        if isinstance(read[0], Grouped):
+            return _flat(read[0], wanted)
         arrays = [array for array in read if isinstance(array, np.ndarray)]
         if self._change is not None:
             arrays = [self._change(key, array) for array in arrays]
-        (first, *_), wanted = arrays, len(self._own[key].shape)
+        first = arrays[0]
         if len(arrays) > 1 or first.ndim < wanted:
             return np.stack(arrays) if first.ndim < wanted else np.concatenate(arrays)
-        return first.reshape(-1, first.shape[-1]) if first.ndim > wanted else first
+        return _flat(first, wanted)
+
+
+def _flat(data: Array | Grouped, rank: int) -> Array | Grouped:
+    """Matrices of a stack one above the other, where the parameter has fewer axes."""
+    return data.reshape(-1, data.shape[-1]) if len(data.shape) > rank else data
 
 
 def _parts(name: str, names: Collection[str]) -> list[str]:

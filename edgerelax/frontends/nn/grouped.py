@@ -63,14 +63,15 @@ class Grouped:
         return sum(plane.nbytes for plane in self._planes().values())
 
     def reshape(self, *shape: int) -> "Grouped":
-        """The same numbers with other leading axes."""
+        """The same numbers with other leading axes, one of which may be -1."""
 
         def leading(plane: Array) -> Array:
             return plane.reshape(*shape[:-1], plane.shape[-1])
 
         scales, offsets = (tuple(map(leading, p)) for p in (self.scales, self.offsets))
         codes = leading(self.codes)
-        return replace(self, shape=shape, codes=codes, scales=scales, offsets=offsets)
+        whole = *codes.shape[:-1], shape[-1]
+        return replace(self, shape=whole, codes=codes, scales=scales, offsets=offsets)
 
     def numbers(self) -> Array:
         """What it stands for, f32, computed as the loop function does."""
@@ -81,16 +82,18 @@ class Grouped:
         codes = codes.reshape(self.shape)
         values = np.array(self.table, np.int8)[codes] if self.table else codes
         out = (values.astype(np.int16) - self.centre).astype(np.float32)
-        out *= self._product(self.scales)
+        self._by_groups(out, self.scales, np.multiply)
         if self.offsets:
-            out += self._product(self.offsets)
+            self._by_groups(out, self.offsets, np.add)
         return out
 
-    def _product(self, planes: Sequence[Array]) -> Array:
-        """The product of planes, [..., columns]."""
-        columns = self.shape[-1]
-        wide = [np.repeat(p.astype(np.float32), columns // p.shape[-1], axis=-1) for p in planes]
-        return math.prod(wide[1:], start=wide[0])
+    def _by_groups(self, out: Array, planes: Sequence[Array], change: np.ufunc) -> None:
+        """Apply the product of planes to what lies in their groups."""
+        groups = math.lcm(*(plane.shape[-1] for plane in planes))
+        wide = [np.repeat(p.astype(np.float32), groups // p.shape[-1], axis=-1) for p in planes]
+        factor = math.prod(wide[1:], start=wide[0])[..., None]
+        parts = out.reshape(*factor.shape[:-1], self.shape[-1] // groups)
+        change(parts, factor, out=parts)
 
     def emit(self, builder: Builder, name: str) -> Value:
         """The tensor as a value, f32[..., columns]."""

@@ -8,8 +8,8 @@ from edgerelax.frontends.nn.tensor import Tensor, apply
 class Linear(Module):
     """x Wᵀ + b: [..., inputs] → [..., outputs]; the weight is [outputs, inputs]."""
 
-    def __init__(self, inputs: int, outputs: int, bias: bool = False) -> None:
-        self.weight = Parameter(outputs, inputs)
+    def __init__(self, inputs: int, outputs: int, bias: bool = False, role: str = "linear") -> None:
+        self.weight = Parameter(outputs, inputs, role=role)
         self.bias = Parameter(outputs) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -19,8 +19,8 @@ class Linear(Module):
 class Embedding(Module):
     """Rows of a table: integers [...] → [..., width]."""
 
-    def __init__(self, count: int, width: int) -> None:
-        self.weight = Parameter(count, width)
+    def __init__(self, count: int, width: int, role: str = "embedding") -> None:
+        self.weight = Parameter(count, width, role=role)
 
     def forward(self, ids: Tensor) -> Tensor:
         return apply("gather", self.weight, ids, axis=0)

@@ -24,10 +24,14 @@ class Stored(Protocol):
 
 
 class Parameter:
-    """A weight: its shape when the module is made, its data when it is loaded."""
+    """A weight: its shape when the module is made, its data when it is loaded.
 
-    def __init__(self, *shape: int) -> None:
-        self.shape = shape
+    `role` says which choice of quantisation it falls under (`nn.quantise.ROLES`); without one it
+    is never quantised.
+    """
+
+    def __init__(self, *shape: int, role: str = "") -> None:
+        self.shape, self.role = shape, role
         self.name = ""
         self._data: Array | Stored | None = None
         self._constant: tuple[Builder, Value] | None = None
