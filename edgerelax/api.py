@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import onnx
-
 from edgerelax.artifact.manifest import Source
 from edgerelax.artifact.store import Artifact
 from edgerelax.frontends.dims import DimSpec
@@ -102,7 +100,7 @@ def compile(
         target, fallback, tuple(variants), frozenset(without), folder, verify, fp16,
         tuple(libraries), tuple(passes),
     )  # fmt: skip
-    artifact, report = compile_module(module, _source(model), options)
+    artifact, report = compile_module(module, _source(model, module), options)
     report.quantised = [] if quantiser is None else quantiser.tensors
     return Executable(artifact, report, functions)
 
@@ -174,7 +172,7 @@ def open_session(
     return open_wgpu(artifact, program, adapter, libraries)
 
 
-def _source(model: Model) -> Source:
+def _source(model: Model, module: Module) -> Source:
     if isinstance(model, Module):
         return Source(file="", kind="module", sha256="")
     if isinstance(model, str | Path):
@@ -184,7 +182,8 @@ def _source(model: Model) -> Source:
         digest = _digest(path)
         if is_gguf(path):
             return Source(file=path.name, kind="gguf", sha256=digest)
-        return Source(file=path.name, kind="onnx", sha256=digest, metadata=_metadata(path))
+        metadata = module.attrs.get("metadata", {})
+        return Source(file=path.name, kind="onnx", sha256=digest, metadata=metadata)
     data = model if isinstance(model, bytes) else model.SerializeToString()
     return Source(file="", kind="onnx", sha256=hashlib.sha256(data).hexdigest())
 
@@ -199,11 +198,6 @@ def _digest_of_folder(folder: Path) -> str:
     files = sorted({path for pattern in HF_SOURCES for path in folder.glob(pattern)})
     listed = "".join(f"{_digest(path)}  {path.name}\n" for path in files)
     return hashlib.sha256(listed.encode()).hexdigest()
-
-
-def _metadata(path: Path) -> dict[str, str]:
-    proto = onnx.load(path, load_external_data=False)
-    return {entry.key: entry.value for entry in proto.metadata_props}
 
 
 __all__ = ["Executable", "Library", "Session", "compile", "load", "open_session"]

@@ -20,6 +20,7 @@ from edgerelax.ir.graph import Constant
 
 SHARD_BYTES = 32 << 20
 ALIGNMENT = 256
+_SAMPLE = 1024  # of a tensor's elements: most of those that are not halves show it there
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ def pack_weights(
         shards.append(_Shard())
         for index, form in enumerate(stored):
             if users[index] == group:
-                data = memoryview(storage_bytes(form))
+                data = storage_bytes(form)
                 where[index] = list(_place(f"{index}", data, shards))
         if not shards[-1].entries:
             shards.pop()
@@ -80,11 +81,18 @@ def stored_form(data: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     """What lies in the shard: f32 as f16 if that gives back every bit and saves a place."""
     if data.dtype != F32.numpy or data.nbytes < 2 * ALIGNMENT:
         return data
+    if _as_halves(data.flat[:_SAMPLE]) is None:
+        return data
+    half = _as_halves(np.ascontiguousarray(data))
+    return data if half is None else half
+
+
+def _as_halves(data: npt.NDArray[np.generic]) -> npt.NDArray[np.generic] | None:
+    """The f32 as f16; None if that loses any bit."""
     with np.errstate(over="ignore", invalid="ignore"):
         half = data.astype(F16.numpy)
         back = half.astype(F32.numpy)
-    same = np.array_equal(back.view(np.uint32), np.ascontiguousarray(data).view(np.uint32))
-    return half if same else data
+    return half if np.array_equal(back.view(np.uint32), data.view(np.uint32)) else None
 
 
 def widened(stored: bytes) -> bytes:
@@ -92,9 +100,9 @@ def widened(stored: bytes) -> bytes:
     return np.frombuffer(stored, F16.numpy).astype(F32.numpy).tobytes()
 
 
-def storage_bytes(data: npt.NDArray[np.generic]) -> bytes:
+def storage_bytes(data: npt.NDArray[np.generic]) -> memoryview:
     """Little-endian row-major bytes as both devices store them."""
-    return np.ascontiguousarray(data).tobytes()
+    return np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
 
 
 def _place(name: str, data: memoryview, shards: list[_Shard]) -> Iterator[tuple[int, int, int]]:
@@ -125,12 +133,8 @@ def _serialise(shard: _Shard) -> tuple[bytes, int]:
     text = json.dumps(header, separators=(",", ":")).encode()
     start = -(-(8 + len(text)) // ALIGNMENT) * ALIGNMENT
     text = text.ljust(start - 8)
-    out = bytearray(start + shard.size)
-    out[:8] = len(text).to_bytes(8, "little")
-    out[8:start] = text
-    for _, piece, offset in shard.entries:
-        out[start + offset : start + offset + len(piece)] = piece
-    return bytes(out), start
+    pieces = (piece for _, piece, _ in _padded(shard))
+    return b"".join((len(text).to_bytes(8, "little"), text, *pieces)), start
 
 
 def _padded(shard: _Shard) -> Iterator[tuple[str, memoryview | bytes, int]]:

@@ -5,11 +5,8 @@ capture regions keyed by the symbols that they depend on; reads, branches and co
 stand between.
 """
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-
-import numpy as np
 
 from edgerelax.codegen.integers import Integers
 from edgerelax.codegen.kernel_steps import iteration_steps
@@ -59,23 +56,17 @@ class WeightTable:
 
     weights: list[Constant] = field(default_factory=list)
     _by_identity: dict[Constant, int] = field(default_factory=dict)
-    _by_content: dict[tuple[str, tuple[int, ...], bytes], int] = field(default_factory=dict)
+    _by_content: dict[Hashable, int] = field(default_factory=dict)
 
     def index(self, constant: Constant) -> int:
         """The weight's number; it is added if it is new."""
         found = self._by_identity.get(constant)
         if found is None:
-            found = self._by_content.setdefault(_content(constant), len(self.weights))
+            found = self._by_content.setdefault(constant.content(), len(self.weights))
             if found == len(self.weights):
                 self.weights.append(constant)
             self._by_identity[constant] = found
         return found
-
-
-def _content(constant: Constant) -> tuple[str, tuple[int, ...], bytes]:
-    data = np.ascontiguousarray(constant.data)
-    digest = hashlib.sha256(data.reshape(-1).view(np.uint8).data).digest()
-    return data.dtype.name, constant.data.shape, digest
 
 
 @dataclass(slots=True)

@@ -3,9 +3,13 @@
 Everything is immutable; passes rebuild. Values compare by identity, modules by their text.
 """
 
-from collections.abc import Iterable, Iterator
+import hashlib
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.op import Array, Operator
@@ -22,13 +26,26 @@ class Var:
     origin: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Constant:
     """A tensor known at compile time. Large ones become weights of the artifact."""
 
     name: str
     data: Array
     annotation: Annotation
+
+    def content(self) -> Hashable:
+        """Equal for constants of equal type, shape and bits."""
+        found = _CONTENTS.get(self)
+        if found is None:
+            dtype, bits = self.data.dtype, np.ascontiguousarray(self.data).reshape(-1)
+            digest = hashlib.sha256(bits.view(np.uint8).data).digest()
+            found = _CONTENTS[self] = (dtype.str, dtype.name, self.data.shape, digest)
+        return found
+
+
+_CONTENTS: WeakKeyDictionary[Constant, Hashable] = WeakKeyDictionary()
+"""Of constants that were asked for theirs: reading all of a model's weights takes a while."""
 
 
 Value = Var | Constant
