@@ -97,15 +97,17 @@ CASES = (
         **EXPERTS, "shared_expert_intermediate_size": 28, "norm_topk_prob": False,
     }),
     Case("qwen3-moe", "qwen3_moe", {
-        **EXPERTS, "norm_topk_prob": True, "head_dim": 16, "mlp_only_layers": [0],
+        **EXPERTS, "norm_topk_prob": True, "head_dim": 16,
     }),
+    Case("qwen3-moe-half", "qwen3_moe", {**EXPERTS, "mlp_only_layers": [0]}),
     Case("gemma", "gemma", {"head_dim": 16}),
     Case("gemma2", "gemma2", {
-        "head_dim": 16, "sliding_window": 4, "query_pre_attn_scalar": 24,
+        "head_dim": 16, "sliding_window": 4, "query_pre_attn_scalar": 16,
         "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0,
     }),
+    Case("gemma2-scaled", "gemma2", {"head_dim": 16, "query_pre_attn_scalar": 24}),
     Case("gemma3", "gemma3_text", {
-        "head_dim": 16, "sliding_window": 4, "query_pre_attn_scalar": 24,
+        "head_dim": 16, "sliding_window": 4, "query_pre_attn_scalar": 16,
         "layer_types": ALTERNATING,
         "rope_parameters": {
             "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
@@ -124,7 +126,7 @@ CASES = (
                  partial_rotary_factor=0.75),
         "original_max_position_embeddings": 16, "tie_word_embeddings": True,
     }, longest=40),
-    Case("smollm3", "smollm3", {"no_rope_layer_interval": 2}),
+    Case("smollm3", "smollm3", {"num_hidden_layers": 4}),
     Case("gpt2", "gpt2", {"num_key_value_heads": None, "intermediate_size": None}),
     Case("gpt2-by-layer", "gpt2", {
         "num_key_value_heads": None, "intermediate_size": None, "n_inner": 40,
