@@ -43,8 +43,9 @@ from edgerelax.chat.prepare import (
     Job,
     Limits,
     MakeGrammar,
+    calls_grammar,
     fields_of,
-    grammar_of,
+    format_grammar,
     job,
     messages_of,
     tools_of,
@@ -110,7 +111,8 @@ class Chat:
     def stream_chat(self, request: ChatRequest) -> Generator[ChatChunk]:
         """The answer as it is written. Raises RequestError at once, not with the first chunk."""
         tools = tools_of(request)
-        grammar = grammar_of(request, self._form, lambda: self._grammars)
+        grammar = calls_grammar(request, self._form, lambda: self._grammars)
+        grammar = grammar or format_grammar(request, lambda: self._grammars)
         text = self.text.template.render(
             messages_of(request),
             [fields_of(tool) for tool in tools],
@@ -157,12 +159,13 @@ class Chat:
         if request.echo and request.logprobs is not None:
             raise RequestError("echo: a prompt's own logprobs are not to be had", node="echo")
         prompts = [self._tokens(given) for given in texts_of(request.prompt, "prompt")]
+        grammar = format_grammar(request, lambda: self._grammars)
         wanted = request.max_tokens or COMPLETION_TOKENS
         jobs = [job(request, prompt, "prompt", wanted, self._limits) for prompt in prompts]
-        return self._completion_chunks(request, jobs)
+        return self._completion_chunks(request, jobs, grammar)
 
     def _completion_chunks(
-        self, request: CompletionRequest, jobs: Sequence[Job]
+        self, request: CompletionRequest, jobs: Sequence[Job], grammar: MakeGrammar | None
     ) -> Generator[Completion]:
         head, count = self._head(request, "cmpl"), request.n or 1
         tally = Tally(prompt=sum(len(one.prompt) for one in jobs))
@@ -172,7 +175,7 @@ class Chat:
                 text = self.text.tokenizer.decode(one.prompt)
                 yield _completion(head, CompletionChoice(index, text))
             writer = Writer(self.text.tokenizer, one.ending, fresh=False)
-            for piece in self._pieces(one, writer, None, tally):
+            for piece in self._pieces(one, writer, grammar, tally):
                 logged = request.logprobs is not None and piece.tokens
                 probs = completion_logprobs(self.text.tokenizer, piece.tokens) if logged else None
                 yield _completion(head, CompletionChoice(index, piece.text, piece.reason, probs))

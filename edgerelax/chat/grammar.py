@@ -1,4 +1,4 @@
-"""Which tokens may come next where an answer has to be JSON: masks by llguidance."""
+"""Which tokens may come next where an answer keeps to a schema or grammar: llguidance's masks."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
+from llguidance.gbnf_to_lark import gbnf_to_lark
 from numpy.typing import NDArray
 
 from edgerelax.chat.tokenizer import Tokenizer
@@ -50,6 +51,14 @@ class Grammars:
         """JSON that a schema describes. Raises InputError for a schema that can't be kept to."""
         return self._grammar(LLMatcher.grammar_from_json_schema(json.dumps(_bounded(schema))))
 
+    def rules(self, grammar: str) -> Grammar:
+        """What the rule `root` of a grammar in GBNF gives. Raises InputError for a wrong one."""
+        try:
+            rules = gbnf_to_lark(grammar)
+        except Exception as error:  # the library raises no narrower class for all of its faults
+            raise InputError(f"the grammar is wrong: {error}") from error
+        return self._grammar(LLMatcher.grammar_from_lark(rules))
+
     def between(self, before: str, schema: Mapping[str, Any], after: str) -> Grammar:
         """JSON that a schema describes, on a line of its own between two marks."""
         inner = f"%json {json.dumps(_bounded(schema))}"
@@ -66,7 +75,7 @@ class Grammars:
     def _grammar(self, grammar: str) -> Grammar:
         wrong, said = LLMatcher.validate_grammar_with_warnings(grammar, self._tokens)
         if wrong:
-            raise InputError(f"the schema can't be kept to: {'; '.join(said)}")
+            raise InputError(f"it can't be kept to: {'; '.join(said)}")
         return Grammar(LLMatcher(self._tokens, grammar, log_level=0), self._words)
 
 

@@ -2,7 +2,8 @@
 
 Fields that are hints to a service (`user`, `store`, …) are taken and have no effect; others that
 aren't known are refused, so that a typo is an error. Beyond OpenAI's: `top_k`, `min_p`,
-`repetition_penalty`, `ignore_eos`, `chat_template_kwargs` in requests, `timings` in answers.
+`repetition_penalty`, `ignore_eos`, `chat_template_kwargs`, grammars as `response_format` (of
+completions too) in requests, `timings` in answers.
 """
 
 import re
@@ -45,6 +46,23 @@ class StreamOptions(Record, frozen=True, kw_only=True):
     include_obfuscation: bool = False
 
 
+class JsonSchema(Record, frozen=True, kw_only=True):
+    """A schema that the answer keeps to."""
+
+    schema: JSON | None = None
+    name: str = ""
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(Record, frozen=True, kw_only=True):
+    """What the answer is: any text, any JSON object, JSON of a schema, text of a GBNF grammar."""
+
+    type: Literal["text", "json_object", "json_schema", "grammar"]
+    json_schema: JsonSchema | None = None
+    grammar: str | None = None
+
+
 class Common(Record, frozen=True, kw_only=True):
     """What requests for chats and for completions have in common."""
 
@@ -63,6 +81,7 @@ class Common(Record, frozen=True, kw_only=True):
     seed: int | None = None
     stop: str | Stops | None = None
     n: Annotated[int, msgspec.Meta(ge=1, le=16)] | None = None
+    response_format: ResponseFormat | None = None
     ignore_eos: bool = False
     user: Any = None
 
@@ -139,22 +158,6 @@ class ToolChoice(Record, frozen=True, kw_only=True):
     type: Literal["function"] = "function"
 
 
-class JsonSchema(Record, frozen=True, kw_only=True):
-    """A schema that the answer keeps to."""
-
-    schema: JSON | None = None
-    name: str = ""
-    description: str | None = None
-    strict: bool | None = None
-
-
-class ResponseFormat(Record, frozen=True, kw_only=True):
-    """What the answer is: any text, any JSON object, or JSON of a schema."""
-
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: JsonSchema | None = None
-
-
 class ChatRequest(Common, frozen=True, kw_only=True):
     """The body of POST /v1/chat/completions."""
 
@@ -165,7 +168,6 @@ class ChatRequest(Common, frozen=True, kw_only=True):
     tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    response_format: ResponseFormat | None = None
     chat_template_kwargs: JSON | None = None
     store: Any = None
     metadata: Any = None

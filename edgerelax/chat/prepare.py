@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -159,22 +159,19 @@ def fields_of(tool: Tool) -> dict[str, Any]:
 
 
 MakeGrammar = Callable[[], Grammar]
+MakeGrammars = Callable[[], Grammars]
+Given = TypeVar("Given")
 
 
-def grammar_of(
-    request: ChatRequest, form: Form, grammars: Callable[[], Grammars]
-) -> MakeGrammar | None:
-    """What makes a mask for each answer, if the request asks for calls or for JSON."""
+def calls_grammar(request: ChatRequest, form: Form, grammars: MakeGrammars) -> MakeGrammar | None:
+    """What makes a mask for each answer, if the request asks for calls of tools."""
     choice, tools = request.tool_choice, tools_of(request)
-    schema = _schema(request)
-    if schema is not None:
-        if tools:
-            raise RequestError(
-                "response_format: with tools, answers are not bound to JSON",
-                node="response_format",
-                hint="leave tools out, or set tool_choice to none",
-            )
-        return _checked("response_format", lambda: grammars().schema(schema))
+    if tools and _constrained(request):
+        raise RequestError(
+            "response_format: it leaves no room for tools",
+            node="response_format",
+            hint="leave tools out, or set tool_choice to none",
+        )
     if isinstance(choice, ToolChoice):
         tools = [tool for tool in tools if tool.function.name == choice.function.name]
     elif choice != "required":
@@ -186,16 +183,30 @@ def grammar_of(
     return _checked("tools", lambda: grammars().schema(call))
 
 
-def _schema(request: ChatRequest) -> dict[str, Any] | None:
+def format_grammar(request: Common, grammars: MakeGrammars) -> MakeGrammar | None:
+    """What makes a mask for each answer, if the request says what it shall be."""
     wanted = request.response_format
-    if wanted is None or wanted.type == "text":
+    if wanted is None or not _constrained(request):
         return None
-    if wanted.type == "json_object":
-        return {"type": "object"}
-    place = "response_format.json_schema"
-    if wanted.json_schema is None or wanted.json_schema.schema is None:
-        raise RequestError(f"{place}: there is no schema", node=place)
-    return wanted.json_schema.schema
+    place = "response_format"
+    if wanted.type == "grammar":
+        rules = _given(wanted.grammar, f"{place}.grammar")
+        return _checked(place, lambda: grammars().rules(rules))
+    schema: dict[str, Any] = {"type": "object"}
+    if wanted.type == "json_schema":
+        described = _given(wanted.json_schema, f"{place}.json_schema")
+        schema = _given(described.schema, f"{place}.json_schema.schema")
+    return _checked(place, lambda: grammars().schema(schema))
+
+
+def _constrained(request: Common) -> bool:
+    return request.response_format is not None and request.response_format.type != "text"
+
+
+def _given(value: Given | None, field: str) -> Given:
+    if value is None:
+        raise RequestError(f"{field}: it is missing", node=field)
+    return value
 
 
 def _checked(field: str, make: MakeGrammar) -> MakeGrammar:

@@ -224,6 +224,10 @@ class TestChat:
             ({"tool_choice": "required"}, "tool_choice"),
             ({"tools": [FIND], "tool_choice": {"function": {"name": "x"}}}, "tool_choice"),
             ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+            ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
+             "response_format.json_schema.schema"),
+            ({"response_format": {"type": "grammar"}}, "response_format.grammar"),
+            ({"response_format": {"type": "grammar", "grammar": "x"}}, "response_format"),
             ({"response_format": {"type": "json_object"}, "tools": [FIND]}, "response_format"),
             ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "x"}}}},
              "response_format"),
@@ -340,6 +344,16 @@ class TestJson:
         made = chat('{"a": 1}<|im_end|>', '{"b": 2}<|im_end|>')
         answer = ask(made, n=2, response_format={"type": "json_object"})
         assert [c.message.content for c in answer.choices] == ['{"a": 1}', '{"b": 2}']
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_a_grammar(self, seed: int) -> None:
+        wanted = {"type": "grammar", "grammar": 'root ::= ("hello" | "ü") " " [0-9]'}
+        made = Chat(text(), Wild(seed))
+        answer = ask(made, response_format=wanted).choices[0].message.content
+        completed = complete(made, "he", response_format=wanted).choices[0].text
+        for written in (answer, completed):
+            word, number = written.split(" ")
+            assert word in ("hello", "ü") and number in "0123456789"
 
     def test_text(self) -> None:
         answer = ask(chat("hello<|im_end|>"), response_format={"type": "text"})

@@ -88,6 +88,12 @@ def test_schemas_that_cannot_be_kept_to(schema: dict[str, Any], fault: str) -> N
         grammars().schema(schema)
 
 
+@pytest.mark.parametrize("grammar", ["", "x", "root = y", "root ::= (", "root ::= missing"])
+def test_wrong_grammars(grammar: str) -> None:
+    with pytest.raises(InputError, match=r"grammar is wrong|can't be kept to"):
+        grammars().rules(grammar)
+
+
 def test_a_token_that_may_not_come() -> None:
     grammar = grammars().schema(SCHEMA)
     with pytest.raises(EdgeRelaxError, match="grammar"):
