@@ -167,7 +167,7 @@ class _Fuser:
                     fits = self._are_rows([nodes[m] for m in members])
                 elif phase is Phase.UNPACKING:
                     own = [nodes[m] for m in members if find(m) == find(k)]
-                    fits = self._unpacks(own) and self._fits(nodes, members)
+                    fits = self._unpacks(own) and self._within_limits([nodes[m] for m in members])
                 elif phase is Phase.MOVES:
                     rest = [nodes[m] for m in members if find(m) == find(sink)]
                     fits = self._moves_into([nodes[m] for m in members], rest)
