@@ -12,7 +12,7 @@ import wasmtime
 
 from edgerelax.codegen import wasm_memory
 from edgerelax.codegen.expand import expand, simplify
-from edgerelax.codegen.wasm_functions import Functions, fused
+from edgerelax.codegen.wasm_functions import Functions, fused, same_bits
 from edgerelax.codegen.wasm_loops import (
     Access,
     Pointer,
@@ -32,6 +32,7 @@ from edgerelax.ir.kernel import (
     Barrier,
     For,
     If,
+    KBits,
     KCast,
     KConst,
     Kernel,
@@ -296,6 +297,8 @@ class _Printer:
                 return self.operation(expr)
             case KCast(dtype, lanes, arg):
                 return self.functions.cast(self.expr(arg), arg.dtype, dtype, lanes)
+            case KBits(dtype, lanes, arg):
+                return same_bits(self.expr(arg), arg.dtype, dtype, lanes)
             case KSelect():
                 return self.select(expr)
             case KVec():

@@ -372,6 +372,12 @@ class Functions:
         return self.wrap(code, target, lanes)
 
 
+def same_bits(code: str, source: DType, target: DType, lanes: int) -> str:
+    """KBits: vectors have no type."""
+    kind, held = scalar_type(target), scalar_type(source)
+    return code if lanes == 4 or kind == held else f"({kind}.reinterpret_{held} {code})"
+
+
 def _widen(code: str, kind: str) -> str:
     """A 0 or 1 as an integer of that type."""
     return code if kind == "i32" else f"(i64.extend_i32_u {code})"

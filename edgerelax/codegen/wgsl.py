@@ -24,6 +24,7 @@ from edgerelax.ir.kernel import (
     Barrier,
     For,
     If,
+    KBits,
     KCast,
     KConst,
     Kernel,
@@ -260,6 +261,8 @@ class _Printer:
                 return call(value_type(dtype, lanes), short)
             case KCast(dtype, lanes, arg):
                 return wgsl_functions.cast(self.expr(arg), arg.dtype, dtype, lanes)
+            case KBits(dtype, lanes, arg):
+                return call(f"bitcast<{value_type(dtype, lanes)}>", self.expr(arg))
             case KSelect():
                 return self.select(expr)
             case KVec(dtype, lanes, parts):

@@ -80,6 +80,13 @@ class KCast(KExpr):
 
 
 @dataclass(frozen=True, slots=True)
+class KBits(KExpr):
+    """The same bits as a value of another type of 32 bits."""
+
+    arg: KExpr
+
+
+@dataclass(frozen=True, slots=True)
 class KSelect(KExpr):
     """Both arms are computed; `cond` is bool with 1 or as many lanes."""
 
@@ -286,7 +293,7 @@ def operands(expr: KExpr) -> tuple[KExpr, ...]:
             return (expr.index,)
         case KOp():
             return expr.args
-        case KCast() | KSubgroup():
+        case KCast() | KBits() | KSubgroup():
             return (expr.arg,)
         case KSelect():
             return (expr.cond, expr.then, expr.other)
@@ -304,7 +311,7 @@ def with_operands(expr: KExpr, new: tuple[KExpr, ...]) -> KExpr:
             return replace(expr, index=new[0])
         case KOp():
             return replace(expr, args=new)
-        case KCast() | KSubgroup():
+        case KCast() | KBits() | KSubgroup():
             return replace(expr, arg=new[0])
         case KSelect():
             return replace(expr, cond=new[0], then=new[1], other=new[2])

@@ -22,6 +22,7 @@ from edgerelax.ir.kernel import (
     Barrier,
     For,
     If,
+    KBits,
     KCast,
     KConst,
     Kernel,
@@ -353,6 +354,8 @@ class _Run:
                 return apply(fn, args[0].dtype, [self.eval(a) for a in args])
             case KCast(dtype, _, arg):
                 return convert(self.eval(arg), arg.dtype, dtype)
+            case KBits(dtype, _, arg):
+                return self.eval(arg).view(dtype.numpy)
             case KSelect(_, lanes, cond, then, other):
                 test = self.eval(cond)
                 wide = test[..., None] if cond.lanes < lanes else test

@@ -17,6 +17,7 @@ from edgerelax.ir.kernel import (
     Barrier,
     For,
     If,
+    KBits,
     KCast,
     Kernel,
     KExpr,
@@ -192,6 +193,9 @@ class _Checker:
                 return _problem_of_op(expr)
             case KCast(lanes=lanes, arg=arg) if arg.lanes != lanes:
                 return "a cast changes lanes"
+            case KBits(dtype=dtype, lanes=lanes, arg=arg):
+                if arg.lanes != lanes or {dtype.bits, arg.dtype.bits} != {32}:
+                    return "bits of another size"
             case KSelect(cond=cond, then=then, other=other):
                 if cond.dtype != BOOL or cond.lanes not in (1, expr.lanes):
                     return "a select by something else than a bool"

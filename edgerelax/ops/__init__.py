@@ -32,6 +32,7 @@ from edgerelax.ops import (
     slicing,
     softmax,
     sorting,
+    token_sampling,
     unique,
 )
 
@@ -75,6 +76,7 @@ OPS: dict[str, Operator] = _by_name(
         sampling.OPERATORS,
         scattering.OPERATORS,
         sorting.OPERATORS,
+        token_sampling.OPERATORS,
         unique.OPERATORS,
     )
 )

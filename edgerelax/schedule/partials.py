@@ -3,6 +3,7 @@
 In workgroup memory between the invocations of a group, or in workspaces between kernels.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
 
@@ -28,8 +29,7 @@ from edgerelax.schedule.widen import wide_dtype
 from edgerelax.schedule.writer import Writer
 from edgerelax.sym import Expr, as_expr
 
-GROUP = 64  # invocations that share a reduction
-_ROUND = 8  # parts that one of them merges in each of the two rounds
+GROUP = 64  # invocations that share a reduction, where nothing else is said
 _COMBINERS: dict[str, Combiner] = {"add": "sum", "max": "max", "min": "min"}  # of subgroups
 
 
@@ -76,32 +76,34 @@ class SharedStates:
             total.merge(w, self.get(at))
 
 
-def combine(w: Writer, part: S) -> S:
-    """The whole of a group's 64 parts, for every invocation: by subgroups where a device has them.
+def combine(w: Writer, part: S, group: int = GROUP) -> S:
+    """The whole of a group's parts, for every invocation: by subgroups where a device has them.
 
-    Else eight merge eight, and all merge those.
+    Else, the group being n² invocations, n merge n parts each, and all merge those.
     """
     fn = _subgroup_function(part)
     if fn is None:
-        return _combine_tree(w, part)
+        return _combine_tree(w, part, group)
     (register,) = part.registers
 
     def tree() -> None:
-        (whole,) = _combine_tree(w, part).registers
+        (whole,) = _combine_tree(w, part, group).registers
         w.assign(register, whole)
 
-    w.featured(SUBGROUPS, lambda: _combine_subgroups(w, register, fn), tree)
+    w.featured(SUBGROUPS, lambda: _combine_subgroups(w, register, fn, group), tree)
     return part
 
 
-def _combine_tree(w: Writer, part: S) -> S:
-    first, second = SharedStates(w, part, GROUP), SharedStates(w, part, _ROUND)
+def _combine_tree(w: Writer, part: S, group: int) -> S:
+    few = math.isqrt(group)
+    first, second = SharedStates(w, part, group), SharedStates(w, part, few)
     first.put(LOCAL, part)
     w.barrier()
-    with w.when(kop("lt", LOCAL, i32(_ROUND))):
-        second.put(LOCAL, _merged(w, part, first, w.let("b", kop("mul", LOCAL, i32(_ROUND)))))
+    with w.when(kop("lt", LOCAL, i32(few))):
+        base = w.let("b", kop("mul", LOCAL, i32(few)))
+        second.put(LOCAL, _merged(w, part, first, base, few))
     w.barrier()
-    return _merged(w, part, second, i32(0))
+    return _merged(w, part, second, i32(0), few)
 
 
 def _subgroup_function(part: State) -> str | None:
@@ -113,23 +115,23 @@ def _subgroup_function(part: State) -> str | None:
     return fn if fn in _COMBINERS and dtype.bits == 32 else None
 
 
-def _combine_subgroups(w: Writer, register: KVar, fn: str) -> None:
+def _combine_subgroups(w: Writer, register: KVar, fn: str, group: int) -> None:
     """Each subgroup reduces, its first invocation stores that, then each reduces what is stored.
 
     Neither the size of subgroups nor which invocations are one matters.
     """
     nothing = identity(_COMBINERS[fn], register.dtype)
-    states = w.array("part", register.dtype, GROUP, shared=True)
+    states = w.array("part", register.dtype, group, shared=True)
     own = _over_subgroup(w, register, fn)
     is_first = kop("eq", LOCAL, w.let("first", KSubgroup(LOCAL.dtype, 1, "min", LOCAL)))
     w.emit(KStore(states, LOCAL, KSelect(own.dtype, 1, is_first, own, nothing)))
     w.barrier()
     size = w.let("size", KSubgroup(LOCAL.dtype, 1, "add", i32(1)))
-    rounds = kop("index_div", kop("add", size, i32(GROUP - 1)), size)
+    rounds = kop("index_div", kop("add", size, i32(group - 1)), size)
     w.assign(register, nothing)
     with w.loop("j", i32(0), w.let("rounds", rounds)) as j:
         at = w.let("at", kop("add", LANE, kop("mul", j, size)))
-        with w.when(kop("lt", at, i32(GROUP))):
+        with w.when(kop("lt", at, i32(group))):
             w.assign(register, kop(fn, register, KLoad(register.dtype, 1, states, at)))
     w.assign(register, _over_subgroup(w, register, fn))
 
@@ -147,11 +149,11 @@ def _over_subgroup(w: Writer, value: KExpr, fn: str) -> KExpr:
     return w.let("sub", KSelect(dtype, 1, kop("isnan", some), some, most))
 
 
-def _merged(w: Writer, like: S, states: SharedStates, base: KExpr) -> S:
-    """Eight neighbouring parts as one."""
+def _merged(w: Writer, like: S, states: SharedStates, base: KExpr, count: int) -> S:
+    """Neighbouring parts as one."""
     start = states.get(kop("add", base, i32(0)))
     total = like.over(tuple(w.var("all", v) for v in start))
-    with w.loop("j", i32(1), i32(_ROUND)) as j:
+    with w.loop("j", i32(1), i32(count)) as j:
         total.merge(w, states.get(kop("add", base, j)))
     return total
 

@@ -14,6 +14,7 @@ from edgerelax.ir.kernel import (
     Barrier,
     For,
     If,
+    KBits,
     KCast,
     KConst,
     Kernel,
@@ -411,3 +412,23 @@ def test_read_only_weights() -> None:
     w = np.arange(4, dtype=np.float32)
     got = run_wgpu(k, {"w": w, "y": np.zeros(4, np.float32)}, {}, 1)
     np.testing.assert_array_equal(got["y"], w * 2)
+
+
+@BOTH
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_the_same_bits_of_another_type(run: Run, device: str, lanes: int) -> None:
+    """Floats in the order of their bits, a step apart, and back."""
+    index = LOCAL if lanes == 1 else kop("mul", LOCAL, i32(4))
+    if device == "cpu":
+        index = WORKGROUP if lanes == 1 else kop("mul", WORKGROUP, i32(4))
+    bits = KBits(I32, lanes, load("x", index, F32, lanes))
+    next_up = KBits(F32, lanes, kop("add", bits, KConst(I32, lanes, 1)))
+    body = (KStore("y", index, next_up), KStore("z", index, bits))
+    k = kernel(
+        body, {"x": (F32, 8), "y": (F32, 8), "z": (I32, 8)}, device=device, workgroup=8 // lanes
+    )
+    x = np.array([1, 0.5, 3e38, 1e-30, 7, 0.1, 255, 2**-20], np.float32)
+    given = {"x": x, "y": np.zeros(8, np.float32), "z": np.zeros(8, np.int32)}
+    got = run(k, given, {}, 1 if device == "gpu" else 8 // lanes)
+    np.testing.assert_array_equal(got["y"], np.nextafter(x, np.float32(np.inf)))
+    np.testing.assert_array_equal(got["z"], x.view(np.int32))

@@ -12,6 +12,7 @@ from edgerelax.schedule.strategies.templates import (
     nonzero,
     recurrence,
     scatter,
+    token_sampling,
     topk,
 )
 from edgerelax.schedule.target import Target
@@ -24,6 +25,7 @@ EMITTERS: dict[str, Emitter] = {
     "nonzero": nonzero.emit,
     "scatter": scatter.emit_elements,
     "scatter_nd": scatter.emit_slices,
+    "sample_tokens": token_sampling.emit,
     "topk": topk.emit,
     "lstm": recurrence.emit,
     "gru": recurrence.emit,
