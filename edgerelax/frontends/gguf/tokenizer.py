@@ -165,17 +165,21 @@ def _sentence_pieces(vocabulary: Vocabulary) -> Tokenizer:
 
 
 def _merges(vocabulary: Vocabulary, scores: Sequence[float]) -> list[tuple[str, str]]:
-    """Every way to make a token of two others, the best tokens first."""
+    """Every way to make a token of two others, the best tokens first; of equal ones the first.
+
+    So do the tokenizer.json files that models come with.
+    """
     joined = (TokenType.NORMAL, TokenType.USER_DEFINED, TokenType.UNUSED)
     usable = {t: k for t, k in vocabulary.ids.items() if vocabulary.is_a(k, *joined)}
-    found: list[tuple[float, int, int, str, str]] = []
+    found: list[tuple[float, int, int, int, str, str]] = []
     for token, number in usable.items():
         for cut in range(1, len(token)):
             left, right = token[:cut], token[cut:]
             if left in usable and right in usable:
-                found.append((-scores[number], usable[left], usable[right], left, right))
+                ways = (usable[left], usable[right], left, right)
+                found.append((-scores[number], number, *ways))
     found.sort()
-    return [(left, right) for _, _, _, left, right in found]
+    return [(left, right) for *_, left, right in found]
 
 
 def _word_pieces(vocabulary: Vocabulary) -> Tokenizer:

@@ -286,6 +286,23 @@ def test_sentence_pieces(text: str, prefixed: bool, tmp_path: Path) -> None:
     assert ours.decode(ours.encode(text).ids) == text
 
 
+def test_pieces_of_one_score(tmp_path: Path) -> None:
+    """The first in the vocabulary is made first, as in Mistral's runs of spaces."""
+    runs = [SPACE * n for n in (2, 4, 8, 3, 6)]
+    changes: Changes = {
+        "ggml.tokens": [*PIECES, SPACE, "x", *runs],
+        "ggml.token_type": SPM["ggml.token_type"][: len(PIECES)] + [1] * (len(runs) + 2),
+        "ggml.scores": [0.0] * len(PIECES) + [-1.0, -2.0] + [-1e9] * len(runs),
+        "ggml.add_space_prefix": False,
+    }
+    file = written(tmp_path / "a.gguf", changes, SPM)
+    made = {n: [len(t) for t in ids_of(file, " " * n + "x", False)[:-1]] for n in range(1, 12)}
+    assert made == {
+        1: [1], 2: [2], 3: [3], 4: [4], 5: [4, 1], 6: [6], 7: [4, 3], 8: [8], 9: [8, 1],
+        10: [8, 2], 11: [8, 3],
+    }  # fmt: skip
+
+
 def test_bytes_are_not_spelled_by_the_user(tmp_path: Path) -> None:
     """Text that looks like the name of a byte is text."""
     extra = list("<0xA>1")
