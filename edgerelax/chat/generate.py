@@ -34,8 +34,10 @@ from edgerelax.chat.openai import (
     RequestError,
     StreamOptions,
     Timings,
+    Tool,
     ToolCall,
     Usage,
+    blaming,
     texts_of,
 )
 from edgerelax.chat.prepare import (
@@ -113,12 +115,7 @@ class Chat:
         tools = tools_of(request)
         grammar = calls_grammar(request, self._form, lambda: self._grammars)
         grammar = grammar or format_grammar(request, lambda: self._grammars)
-        text = self.text.template.render(
-            messages_of(request),
-            [fields_of(tool) for tool in tools],
-            settings=request.chat_template_kwargs,
-        )
-        prompt = self.text.tokenizer.encode(text, framed=False)
+        prompt = self._prompt(request, tools)
         wanted = request.max_completion_tokens or request.max_tokens
         one = job(request, prompt, "messages", wanted, self._limits)
         names = [tool.function.name for tool in tools]
@@ -129,6 +126,12 @@ class Chat:
             for _ in range(request.n or 1)
         ]
         return self._chat_chunks(request, one, writers, grammar)
+
+    def _prompt(self, request: ChatRequest, tools: Sequence[Tool]) -> list[int]:
+        messages, given = messages_of(request), [fields_of(tool) for tool in tools]
+        with blaming("messages"):
+            text = self.text.template.render(messages, given, settings=request.chat_template_kwargs)
+            return self.text.tokenizer.encode(text, framed=False)
 
     def _chat_chunks(
         self, request: ChatRequest, one: Job, writers: Sequence[Writer], grammar: MakeGrammar | None
@@ -158,7 +161,7 @@ class Chat:
         """Completions as they are written, one after another. Raises RequestError at once."""
         if request.echo and request.logprobs is not None:
             raise RequestError("echo: a prompt's own logprobs are not to be had", node="echo")
-        prompts = [self._tokens(given) for given in texts_of(request.prompt, "prompt")]
+        prompts = [self._tokens(given, "prompt") for given in texts_of(request.prompt, "prompt")]
         grammar = format_grammar(request, lambda: self._grammars)
         wanted = request.max_tokens or COMPLETION_TOKENS
         jobs = [job(request, prompt, "prompt", wanted, self._limits) for prompt in prompts]
@@ -187,7 +190,7 @@ class Chat:
         """A vector for each input. Raises RequestError for a request that can't be met."""
         if self._embedder is None:
             raise RequestError(f"{self.name} gives no embeddings", node="model")
-        texts = [self._tokens(given) for given in texts_of(request.input, "input")]
+        texts = [self._tokens(given, "input") for given in texts_of(request.input, "input")]
         for tokens in texts:
             if not 0 < len(tokens) <= self._embedder.context:
                 raise RequestError(
@@ -206,8 +209,9 @@ class Chat:
             usage=EmbeddingUsage(count, count),
         )
 
-    def _tokens(self, given: str | list[int]) -> list[int]:
-        return self.text.tokenizer.encode(given) if isinstance(given, str) else given
+    def _tokens(self, given: str | list[int], field: str) -> list[int]:
+        with blaming(field):
+            return self.text.tokenizer.encode(given) if isinstance(given, str) else given
 
     def _head(self, request: Common, kind: str) -> Head:
         with_usage = request.stream_options is not None and request.stream_options.include_usage

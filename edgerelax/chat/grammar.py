@@ -45,7 +45,12 @@ class Grammars:
         self._tokenizer = tokenizer
         self._words = (vocabulary + 31) // 32
         count = max(vocabulary, len(tokenizer))
-        self._tokens = LLTokenizer(tokenizer.data.decode(), n_vocab=count, eos_token=list(ends))
+        if not ends:
+            raise InputError("without a token that ends a text no grammar can be kept to")
+        try:
+            self._tokens = LLTokenizer(tokenizer.data.decode(), n_vocab=count, eos_token=list(ends))
+        except ValueError as error:
+            raise InputError(f"no grammar can be kept to with this tokenizer: {error}") from error
 
     def schema(self, schema: Mapping[str, Any]) -> Grammar:
         """JSON that a schema describes. Raises InputError for a schema that can't be kept to."""

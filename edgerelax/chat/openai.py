@@ -7,6 +7,8 @@ completions too) in requests, `timings` in answers.
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -408,6 +410,17 @@ def convert(fields: JSON, kind: type[Asked]) -> Asked:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
         raise _request_error(str(error)) from error
+
+
+@contextmanager
+def blaming(field: str) -> Iterator[None]:
+    """Lays what is wrong with an input at a field's door."""
+    try:
+        yield
+    except RequestError:
+        raise
+    except InputError as error:
+        raise RequestError(f"{field}: {error.message}", node=field, hint=error.hint) from error
 
 
 def texts_of(given: Texts, field: str) -> list[str | list[int]]:

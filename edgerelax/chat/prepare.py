@@ -17,10 +17,10 @@ from edgerelax.chat.openai import (
     RequestError,
     Tool,
     ToolChoice,
+    blaming,
 )
 from edgerelax.chat.reply import Ending
 from edgerelax.chat.tools import CLOSE, OPEN, Form, schema_of
-from edgerelax.ir.diagnostics import InputError
 
 COMPLETION_TOKENS = 16
 """How many tokens a completion has unless the request says (as OpenAI's API has it)."""
@@ -211,8 +211,6 @@ def _given(value: Given | None, field: str) -> Given:
 
 def _checked(field: str, make: MakeGrammar) -> MakeGrammar:
     """The same, once it is known that it can be made."""
-    try:
+    with blaming(field):
         make()
-    except InputError as error:
-        raise RequestError(f"{field}: {error.message}", node=field) from error
     return make

@@ -241,6 +241,15 @@ class TestChat:
         assert caught.value.param == param
         assert engine_of(made).asked == []
 
+    def test_a_template_that_fails(self) -> None:
+        """The request is to blame, and the next one is answered."""
+        template = "{% if messages | length > 1 %}{{ raise_exception('one only') }}{% endif %}x"
+        made = chat("hello<|im_end|>", template=template)
+        two = [{"role": "user", "content": "a"}] * 2
+        with pytest.raises(RequestError, match="messages: the chat template failed: one only"):
+            ask(made, messages=two)
+        assert ask(made).choices[0].message.content == "hello"
+
 
 class TestLogprobs:
     def test_of_a_chat(self) -> None:

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from edgerelax.chat.grammar import Grammar, Grammars
+from edgerelax.chat.tokenizer import Tokenizer
 from edgerelax.ir.diagnostics import EdgeRelaxError, InputError
-from tests.chat.fakes import END, allowed, ids, tokenizer
+from tests.chat.fakes import END, allowed, ids, sentence_pieces, tokenizer
 
+PLAIN = tokenizer()
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -29,16 +31,16 @@ def grammars() -> Grammars:
     return Grammars(tokenizer(), len(tokenizer()), [END])
 
 
-def drawn(grammar: Grammar, seed: int) -> str:
+def drawn(grammar: Grammar, seed: int, by: Tokenizer = PLAIN, end: int | None = END) -> str:
     random = np.random.default_rng(seed)
     tokens: list[int] = []
     for _ in range(2000):
         token = int(random.choice(np.flatnonzero(allowed(grammar.bits()))))
         grammar.accept(token)
-        if token == END:
-            return tokenizer().decode(tokens)
+        if token == end:
+            return by.decode(tokens)
         tokens.append(token)
-    raise AssertionError(f"it has no end: {tokenizer().decode(tokens)!r}")
+    raise AssertionError(f"it has no end: {by.decode(tokens)!r}")
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -56,6 +58,25 @@ def test_between_marks(before: str, after: str, seed: int) -> None:
     lines = drawn(grammars().between(before, SCHEMA, after), seed).split("\n")
     assert (lines[0], lines[-1]) == (before, after)
     assert json.loads("\n".join(lines[1:-1]))["kind"] in ("hello", "ü")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pieces_of_sentences(seed: int) -> None:
+    """Tokens that are bytes by name and words that begin with ▁."""
+    tokens = sentence_pieces()
+    end = tokens.id_of("</s>")
+    assert end is not None
+    grammar = Grammars(tokens, len(tokens), [end]).schema({"enum": ["hello w", "ü"]})
+    assert drawn(grammar, seed, tokens, end) in ('"hello w"', '"ü"')
+
+
+def test_tokenizers_without_grammars() -> None:
+    words = json.loads(sentence_pieces().data)
+    words["decoder"] = {"type": "WordPiece", "prefix": "##", "cleanup": True}
+    with pytest.raises(InputError, match="with this tokenizer"):
+        Grammars(Tokenizer(json.dumps(words).encode()), len(sentence_pieces()), [2])
+    with pytest.raises(InputError, match="without a token that ends"):
+        Grammars(tokenizer(), len(tokenizer()), [])
 
 
 def test_masks_follow_the_text() -> None:
