@@ -38,7 +38,7 @@ Change = Callable[[Config, str, Array], Array]
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """An architecture of decoders.
+    """An architecture of decoders, or of encoders: decoders whose tokens see what follows.
 
     Attributes:
         types: `model_type` of config.json; the first is its name.
@@ -48,6 +48,7 @@ class Architecture:
         names: our modules' names and a Hugging Face file's.
         prefixes: what may stand before all of the file's names but the head's.
         unused: patterns of names that belong to no weight of the decoder.
+        encoder: tokens see the whole sequence; a model gives vectors of texts.
         change: an array of a Hugging Face file, by our parameter's name, as we have it.
     """
 
@@ -57,6 +58,7 @@ class Architecture:
     names: Mapping[str, str] = field(default_factory=lambda: STANDARD)
     prefixes: tuple[str, ...] = ("model.", "")
     unused: tuple[str, ...] = ()
+    encoder: bool = False
     change: Change | None = None
 
 

@@ -50,11 +50,14 @@ class Config:
     greatest length that it serves; `plan` has an entry for each layer.
 
     `norms_before` and `norms_after`: whether attention and MLP have norms before them, and after
-    them, ahead of the residual sum. `parallel`: both see the layer's input, through norms of their
+    them, ahead of the residual sum, or of the sum itself with `norms_of_sums`, which makes the last
+    norm of all superfluous. `embedding_norm`: embeddings have one, and the first layer's attention
+    none before it. `parallel`: both see the layer's input, through norms of their
     `own` or a `shared` one. `qk_norm`: norms of queries and keys, over a `head` with one weight for
     all, over each head with its `own`, or over `all` heads at once. `gated`: down(act(gate) · up).
     `fused_*`: the projections are one weight. `positions`: so many rows of a learned embedding of
-    positions, which is added. `*_scale` multiply embeddings, what attention and MLPs add, and
+    positions, which is added from `first_position` on, and so is the first of `types` rows of
+    token types. `*_scale` multiply embeddings, what attention and MLPs add, and
     logits; logits are softly capped at ± `logit_cap`.
     """
 
@@ -69,6 +72,8 @@ class Config:
     norm: Norm = Norm()
     norms_before: bool = True
     norms_after: bool = False
+    norms_of_sums: bool = False
+    embedding_norm: bool = False
     parallel: Literal["", "own", "shared"] = ""
     qk_norm: Literal["", "head", "own", "all"] = ""
     qkv_bias: bool = False
@@ -80,6 +85,8 @@ class Config:
     gated: bool = True
     activation: str = "silu"
     positions: int = 0
+    first_position: int = 0
+    types: int = 0
     tied: bool = False
     embedding_scale: float = 1.0
     residual_scale: float = 1.0

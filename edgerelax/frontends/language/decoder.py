@@ -106,7 +106,8 @@ class Layer(Module):
     def __init__(self, config: Config, layer: int) -> None:
         self.config, experts = config, config.plan[layer].experts
         before, after, width = config.norms_before, config.norms_after, config.width
-        self.attention_norm = norm_of(config.norm, width) if before else None
+        first = before and (layer > 0 or not config.embedding_norm)
+        self.attention_norm = norm_of(config.norm, width) if first else None
         self.attention = Attention(config, layer)
         self.attention_post_norm = norm_of(config.norm, width) if after else None
         own = before and config.parallel != "shared"
@@ -120,13 +121,12 @@ class Layer(Module):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         seen = x if self.attention_norm is None else self.attention_norm(x)
-        attended = self._scaled(self.attention(seen, context), self.attention_post_norm)
+        attended = self._sum(x, self.attention(seen, context), self.attention_post_norm)
         if self.config.parallel:
             seen = seen if self.mlp_norm is None else self.mlp_norm(x)
-            return x + attended + self._scaled(self._inner(seen), self.mlp_post_norm)
-        x = x + attended
-        seen = x if self.mlp_norm is None else self.mlp_norm(x)
-        return x + self._scaled(self._inner(seen), self.mlp_post_norm)
+        else:
+            seen = attended if self.mlp_norm is None else self.mlp_norm(attended)
+        return self._sum(attended, self._inner(seen), self.mlp_post_norm)
 
     def _inner(self, x: Tensor) -> Tensor:
         inner = self.experts or self.mlp
@@ -134,9 +134,13 @@ class Layer(Module):
         result: Tensor = inner(x)
         return result
 
-    def _scaled(self, y: Tensor, norm: Module | None) -> Tensor:
-        y, scale = y if norm is None else norm(y), self.config.residual_scale
-        return y if scale == 1 else y * scale
+    def _sum(self, x: Tensor, y: Tensor, norm: Module | None) -> Tensor:
+        """x + y, y scaled, with the norm of one of them or of their sum."""
+        of_sum, scale = self.config.norms_of_sums, self.config.residual_scale
+        y = y if norm is None or of_sum else norm(y)
+        y = x + (y if scale == 1 else y * scale)
+        result: Tensor = norm(y) if norm is not None and of_sum else y
+        return result
 
 
 class GeneralDecoder(Decoder):
@@ -147,8 +151,10 @@ class GeneralDecoder(Decoder):
         self.embedding = Embedding(config.vocabulary, config.width)
         rows = config.positions
         self.positions = Embedding(rows, config.width, role="") if rows else None
+        self.types = Embedding(config.types, config.width, role="") if config.types else None
+        self.embedding_norm = norm_of(config.norm, config.width) if config.embedding_norm else None
         self.layers = [Layer(config, k) for k in range(config.layers)]
-        self.norm = norm_of(config.norm, config.width)
+        self.norm = None if config.norms_of_sums else norm_of(config.norm, config.width)
         tied, bias = config.tied, config.head_bias
         self.head = None if tied else Linear(config.width, config.vocabulary, bias, role="head")
 
@@ -158,15 +164,21 @@ class GeneralDecoder(Decoder):
         return [CacheShape(config.groups, config.head_width, config.head_width)] * config.layers
 
     def hidden(self, tokens: Tensor, context: Context) -> Tensor:
-        x = self.embedding(tokens)
-        if self.config.embedding_scale != 1:
-            x = x * self.config.embedding_scale
-        if self.positions is not None:
-            x = x + self.positions(context.positions)
+        x = self._embedded(tokens, context)
         for layer in self.layers:
             x = layer(x, context)
-        result: Tensor = self.norm(x)
-        return result
+        return x if self.norm is None else self.norm(x)
+
+    def _embedded(self, tokens: Tensor, context: Context) -> Tensor:
+        config = self.config
+        x: Tensor = self.embedding(tokens)
+        if config.embedding_scale != 1:
+            x = x * config.embedding_scale
+        if self.positions is not None:
+            x = x + self.positions(context.positions + config.first_position)
+        if self.types is not None:  # all tokens are of the first type
+            x = x + self.types.rows(x, 0, 1)
+        return x if self.embedding_norm is None else self.embedding_norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:
         config = self.config

@@ -25,6 +25,11 @@ class Embedding(Module):
     def forward(self, ids: Tensor) -> Tensor:
         return apply("gather", self.weight, ids, axis=0)
 
+    def rows(self, like: Tensor, start: int, stop: int) -> Tensor:
+        """Some rows as they are, in the function that `like` belongs to: [stop - start, width]."""
+        table = Tensor(like.builder, self.weight.emit(like.builder))
+        return table.split((start, stop - start), axis=0)[1]
+
     def as_linear(self, x: Tensor) -> Tensor:
         """Scores of all rows: [..., width] → [..., count] (tied output embeddings)."""
         return linear(x, self.weight)

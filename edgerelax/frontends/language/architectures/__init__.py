@@ -1,6 +1,7 @@
 """The architectures of language models that are known."""
 
 from edgerelax.frontends.language.architecture import Architecture
+from edgerelax.frontends.language.architectures.bert import BERT, MODERNBERT, ROBERTA
 from edgerelax.frontends.language.architectures.gemma import GEMMA, GEMMA2, GEMMA3
 from edgerelax.frontends.language.architectures.gpt2 import GPT2
 from edgerelax.frontends.language.architectures.gpt_neox import GPT_NEOX
@@ -32,6 +33,9 @@ ARCHITECTURES: list[Architecture] = [
     STABLELM,
     OLMO2,
     GRANITE,
+    BERT,
+    ROBERTA,
+    MODERNBERT,
 ]
 """One of your own may be appended."""
 
