@@ -114,6 +114,30 @@ def is_move(func: LoopFunc) -> bool:
     return not guarded and only.body.dtype == only.out.dtype
 
 
+def stored_operands(func: LoopFunc) -> frozenset[str]:
+    """What a function only stores over a copy of another operand, at places that it computes.
+
+    Each element is read once, by the point that stores it.
+    """
+    if len(func.stages) != 2 or len(func.outputs) != 1:
+        return frozenset()
+    copy, store = func.stages
+    if not isinstance(copy, Stage) or not isinstance(store, Stage):
+        return frozenset()
+    is_copy = classify_stage(copy) is Kind.ELEMENTWISE and copy.out == store.out == func.outputs[0]
+    if not is_copy or store.combiner is not None or store.index is None:
+        return frozenset()
+    loads = list(store.loads())
+    own = tuple(as_expr(a) for a in store.axes)
+    read_by_copy = {b.name for b in copy.reads()}
+    once = {
+        load.buffer.name
+        for load in loads
+        if load.index == own and sum(x.buffer.name == load.buffer.name for x in loads) == 1
+    }
+    return frozenset(once - read_by_copy)
+
+
 def loads_stay_contiguous(before: LoopFunc, after: LoopFunc) -> bool:
     """Whether moves that one stage took in left its loads affine, and of stride 1 where they were.
 

@@ -7,7 +7,8 @@ and has one result. It never holds two anchors (contraction, window, row chain o
 all are reductions of the same rows: softmax or a norm written out is one chain. What only moves
 elements joins the contraction that reads them if its loads stay affine and contiguous. A map whose
 operands hold fewer bytes than its result (weights of few bits made numbers) joins what reads it:
-computing an element again costs less than storing and loading it.
+computing an element again costs less than storing and loading it. A map whose result is stored at
+computed places of something else (keys and values into a cache) is computed where it is stored.
 
     conv ──► add ──► relu      conv's post-dominator is add, add's is relu; all edges are
     elementwise: ▲               one group {conv, add, relu}; `scale` joins as a broadcast producer
@@ -39,6 +40,7 @@ from edgerelax.passes.classify import (
     is_move,
     is_view,
     loads_stay_contiguous,
+    stored_operands,
 )
 from edgerelax.passes.fuse_loops import merge
 from edgerelax.sym import as_expr, proves_lt
@@ -57,6 +59,7 @@ class Phase(Enum):
     INJECTIVE = 2
     UNPACKING = 3
     MOVES = 4
+    STORES = 5
 
 
 @dataclass(slots=True)
@@ -138,11 +141,11 @@ class _Fuser:
         return nodes
 
     def _partition(self, nodes: list[_Node]) -> list[int]:
-        """Union-find over the nodes, in five phases.
+        """Union-find over the nodes, in six phases.
 
         Epilogues and broadcasts, then rows that are reduced several times, then injective chains,
-        then what unpacks its operands, last those that only move elements into the contractions
-        that read them.
+        then what unpacks its operands, those that only move elements into the contractions that
+        read them, last maps whose results are stored at computed places.
         """
         parent = list(range(len(nodes)))
 
@@ -171,6 +174,9 @@ class _Fuser:
                 elif phase is Phase.MOVES:
                     rest = [nodes[m] for m in members if find(m) == find(sink)]
                     fits = self._moves_into([nodes[m] for m in members], rest)
+                elif phase is Phase.STORES:
+                    own = [nodes[m] for m in members if find(m) == find(k)]
+                    fits = self._is_stored(own, nodes[sink], [nodes[m] for m in members])
                 else:
                     fits = _may_fuse(nodes, k, kind, path, phase) and self._fits(nodes, members)
                 if fits:
@@ -235,6 +241,23 @@ class _Fuser:
             merge(_group_func("moved", g), self.module.loops) for g in (anchored, group)
         )
         return loads_stay_contiguous(before, after)
+
+    def _is_stored(self, maps: list[_Node], store: _Node, group: list[_Node]) -> bool:
+        """Whether maps make no more than what a call stores over something that they do not read.
+
+        That may then still be done in place.
+        """
+        loop, args = self.module.loops[store.call.func], store.call.args
+        names = [b.name for b, a in zip(loop.inputs, args, strict=True) if a is maps[-1].var]
+        if len(names) != 1 or names[0] not in stored_operands(loop):
+            return False
+        if any(node.kind > Kind.INJECTIVE for node in maps):
+            return False
+        first = loop.stages[0].reads()
+        beneath = [a for b, a in zip(loop.inputs, args, strict=True) if b in first]
+        apart = not set(beneath) & set(_operands_of(maps))
+        alike = len({node.call.device for node in group}) == 1
+        return apart and alike and self._within_limits(group)
 
     def _outline(self, block: Block, nodes: list[_Node], groups: list[int]) -> Block:
         members: dict[int, list[int]] = {}

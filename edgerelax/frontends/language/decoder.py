@@ -12,6 +12,7 @@ from edgerelax.frontends.nn import (
     Parameter,
     RMSNorm,
     Tensor,
+    linears,
 )
 from edgerelax.frontends.nn.functional import rotary, soft_cap
 from edgerelax.frontends.nn.tensor import apply
@@ -82,7 +83,8 @@ class Attention(Module):
             q, k, v = self.qkv(x).split((queries, shared, shared))
             return q, k, v
         assert self.q is not None and self.k is not None and self.v is not None
-        return self.q(x), self.k(x), self.v(x)
+        q, k, v = linears(x, self.q, self.k, self.v)
+        return q, k, v
 
     def _heads(self, y: Tensor, heads: int, norm: Module | None) -> Tensor:
         """[batch, length, heads · width] → [batch, heads, length, width], normed."""

@@ -1,7 +1,7 @@
 """Building models in Python, as in torch: modules with parameters, traced into a Module."""
 
 from edgerelax.frontends.nn import functional
-from edgerelax.frontends.nn.layers import Embedding, LayerNorm, Linear, RMSNorm
+from edgerelax.frontends.nn.layers import Embedding, LayerNorm, Linear, RMSNorm, linears
 from edgerelax.frontends.nn.module import Module, Parameter
 from edgerelax.frontends.nn.tensor import Tensor
 from edgerelax.frontends.nn.trace import Input, trace
@@ -16,5 +16,6 @@ __all__ = [
     "RMSNorm",
     "Tensor",
     "functional",
+    "linears",
     "trace",
 ]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgerelax.frontends.nn.module import Array
+from edgerelax.frontends.nn.module import Array, Stored
 from edgerelax.ir.builder import Builder
 from edgerelax.ir.diagnostics import InputError
 from edgerelax.ir.dtypes import F32, I32, U8, DType, from_numpy
@@ -72,6 +72,28 @@ class Grouped:
         codes = leading(self.codes)
         whole = *codes.shape[:-1], shape[-1]
         return replace(self, shape=whole, codes=codes, scales=scales, offsets=offsets)
+
+    def joined(self, others: Sequence["Stored | Array"]) -> "Grouped | None":
+        """Its rows and then those of others, if all are stored in one form."""
+        parts = [self, *(o for o in others if isinstance(o, Grouped))]
+        if len(parts) <= len(others) or any(part._form() != self._form() for part in parts):
+            return None
+        planes = {
+            name: np.concatenate([part._planes()[name] for part in parts])
+            for name in self._planes()
+        }
+        return replace(
+            self,
+            shape=(sum(part.shape[0] for part in parts), *self.shape[1:]),
+            codes=planes["codes"],
+            scales=tuple(p for name, p in planes.items() if name.startswith("scales")),
+            offsets=tuple(p for name, p in planes.items() if name.startswith("offsets")),
+        )
+
+    def _form(self) -> tuple[object, ...]:
+        """What must be the same of two for their rows to be of one tensor."""
+        planes = [(name, p.dtype, p.shape[1:]) for name, p in self._planes().items()]
+        return self.shape[1:], self.centre, self.table, tuple(planes)
 
     def numbers(self) -> Array:
         """What it stands for, f32, computed as the loop function does."""

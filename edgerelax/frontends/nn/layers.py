@@ -16,6 +16,22 @@ class Linear(Module):
         return linear(x, self.weight, self.bias)
 
 
+def linears(x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
+    """Several layers of one operand: one product where their weights are stored in one form.
+
+    (Weights that are plain arrays are joined when the module is compiled.)
+    """
+    first, *others = (layer.weight for layer in layers)
+    weight = first.joined(*others)
+    if weight is None:
+        return tuple(layer(x) for layer in layers)
+    parts = linear(x, weight).split([layer.weight.shape[0] for layer in layers])
+    return tuple(
+        part if layer.bias is None else part + layer.bias
+        for part, layer in zip(parts, layers, strict=True)
+    )
+
+
 class Embedding(Module):
     """Rows of a table: integers [...] → [..., width]."""
 

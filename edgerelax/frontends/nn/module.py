@@ -22,6 +22,9 @@ class Stored(Protocol):
     def emit(self, builder: Builder, name: str) -> Value:
         """The tensor that it stands for, from constants that hold the data."""
 
+    def joined(self, others: "Sequence[Stored | Array]") -> "Stored | None":
+        """Its rows and then those of others as one; None where that cannot be stored so."""
+
 
 class Parameter:
     """A weight: its shape when the module is made, its data when it is loaded.
@@ -35,6 +38,7 @@ class Parameter:
         self.name = ""
         self._data: Array | Stored | None = None
         self._constant: tuple[Builder, Value] | None = None
+        self._joined: tuple[tuple[Parameter, ...], Parameter | None] | None = None
 
     def load(self, data: Array | Stored) -> None:
         """Give it data. Raises InputError where the shape is not the expected one."""
@@ -43,6 +47,24 @@ class Parameter:
                 f"{self.name} is {list(data.shape)}, the model's sizes make it {list(self.shape)}"
             )
         self._data = data
+
+    def joined(self, *others: "Parameter") -> "Parameter | None":
+        """The rows of several parameters as one, if all are stored in one form of their own.
+
+        It is made once.
+        """
+        if self._joined is None or self._joined[0] != others:
+            data = [p._data for p in others if p._data is not None]
+            own = self._data
+            made = None
+            if own is not None and not isinstance(own, np.ndarray) and len(data) == len(others):
+                made = own.joined(data)
+            whole = None if made is None else Parameter(*made.shape, role=self.role)
+            if whole is not None and made is not None:
+                whole.name = "+".join(p.name for p in (self, *others))
+                whole.load(made)
+            self._joined = others, whole
+        return self._joined[1]
 
     def emit(self, builder: Builder) -> Value:
         """Its value in a function. Constants are made once; stored forms at every use."""

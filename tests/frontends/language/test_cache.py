@@ -45,7 +45,7 @@ def session(request: pytest.FixtureRequest) -> Iterator[Session]:
     report = executable.report.passes
     assert report["fuse_attention"]["done"]["attention fused"] == 4
     planned = report[f"{'cpu' if target == 'cpu' else 'gpu'}-plan_memory"]["done"]
-    assert planned["state updated in place"] == 4
+    assert planned["state updated in place"] == 11
     with executable.session(request.param) as opened:
         yield opened
 
@@ -70,8 +70,10 @@ class Sequences:
             pages[k, : len(self.pages[k])] = self.pages[k]
             self.lengths[k] += len(own)
         last = np.array([len(own) - 1 for own in tokens], np.int32)
+        rows = np.arange(len(tokens), dtype=np.int32)
         inputs = {"tokens": given, "positions": at, "slots": slots, "pages": pages, "last": last}
-        return self.session.run(inputs, "step")["logits"]
+        assert self.session.run({**inputs, "rows": rows}, "step") == {}
+        return self.session.run({"rows": rows}, "read")["logits"]
 
 
 def whole(session: Session, tokens: Sequence[int]) -> np.ndarray:
@@ -89,7 +91,7 @@ def tokens_of(seed: int, count: int) -> list[int]:
 @pytest.mark.parametrize("sizes", ((37,), (1,) * 18, (5, 1, 16, 15), (16, 16, 1)))
 def test_chunks(session: Session, sizes: Sequence[int]) -> None:
     """A sequence in pages that do not follow one another, in chunks and token by token."""
-    session.allocate({"slots": 6 * PAGE})
+    session.allocate({"slots": 6 * PAGE, "rows": 3})
     tokens = tokens_of(1, sum(sizes))
     wanted, host, start = whole(session, tokens), Sequences(session, [[4, 0, 2]]), 0
     for size in sizes:
@@ -100,7 +102,7 @@ def test_chunks(session: Session, sizes: Sequence[int]) -> None:
 
 def test_several_sequences_in_one_step(session: Session) -> None:
     """Of different lengths, one of them padded."""
-    session.allocate({"slots": 8 * PAGE})
+    session.allocate({"slots": 8 * PAGE, "rows": 3})
     a, b, c = tokens_of(2, 30), tokens_of(3, 9), tokens_of(4, 20)
     host = Sequences(session, [[1, 5], [3], [7, 0]])
     found = host.step(a[:20], b[:3], c[:17])
@@ -114,7 +116,7 @@ def test_several_sequences_in_one_step(session: Session) -> None:
 
 def test_a_fork_shares_pages_and_going_back_costs_nothing(session: Session) -> None:
     """Two sequences that begin alike share whole pages; one goes back and takes another turn."""
-    session.allocate({"slots": 8 * PAGE})
+    session.allocate({"slots": 8 * PAGE, "rows": 3})
     start, one, two = tokens_of(5, PAGE), tokens_of(6, 4), tokens_of(7, 4)
     first = Sequences(session, [[2, 6]])
     first.step(start + one)

@@ -151,3 +151,34 @@ def test_planes_must_fit_the_matrix() -> None:
 def test_numbers_of_an_unknown_kind() -> None:
     with pytest.raises(UnsupportedError, match="tensors of type I8 are not known"):
         stored(np.zeros((2, 32), np.int8), GGMLQuantizationType.I8, (2, 32))
+
+
+def of(rows: int, kind: GGMLQuantizationType) -> np.ndarray | Grouped:
+    return stored(blocks(kind, rows, 64), kind, (rows, 64))
+
+
+@pytest.mark.parametrize("biased", (False, True))
+def test_weights_of_one_form_are_one_product(biased: bool) -> None:
+    """Their rows one after the other; of two forms each has its own."""
+    kinds = GGMLQuantizationType
+    one = [of(rows, kinds.Q4_1) for rows in (5, 3, 8)]
+    other = [one[0], of(3, kinds.Q8_0), one[2]]
+    x = RNG.standard_normal((4, 64)).astype(np.float32)
+    for weights, products in ((one, 1), (other, 3)):
+        layers = [nn.Linear(64, len(w.numbers()), bias=biased) for w in weights]
+        for k, (layer, weight) in enumerate(zip(layers, weights, strict=True)):
+            bias = {"bias": np.full(layer.weight.shape[0], k, np.float32)} if biased else {}
+            layer.load({"weight": weight, **bias})
+
+        def forward(x: nn.Tensor, layers: list[nn.Linear] = layers) -> dict[str, nn.Tensor]:
+            return {f"y{k}": y for k, y in enumerate(nn.linears(x, *layers))}
+
+        module = nn.trace(forward, {"x": nn.Input((N, 64), F32)})
+        names = [
+            b.value.op.name for b in module.funcs["main"].body.bindings if hasattr(b.value, "op")
+        ]
+        assert names.count("matmul") == products
+        found = evaluate(module, {"x": x})
+        for k, weight in enumerate(weights):
+            wanted = x @ weight.numbers().T + (k if biased else 0)
+            np.testing.assert_allclose(found[f"y{k}"], wanted, rtol=1e-4, atol=1e-4)
