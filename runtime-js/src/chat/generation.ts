@@ -67,7 +67,7 @@ export async function* generate(job: Job): AsyncGenerator<Piece, Summary> {
   for await (const token of tokens) {
     throwIfAborted(signal);
     clock.count();
-    if (eos.has(token.id)) {
+    if (eos.has(token.id) && !settings.ignoreEos) {
       finish = 'stop';
       break;
     }
@@ -106,11 +106,11 @@ class Clock {
   }
 
   timings(): Timings {
-    const decode = this.#last - this.#first;
-    const speed = this.tokens > 1 && decode > 0 ? (1000 * (this.tokens - 1)) / decode : 0;
+    const generation = (this.#last - this.#first) / 1000;
+    const speed = this.tokens > 1 && generation > 0 ? (this.tokens - 1) / generation : 0;
     return {
-      first_token_ms: this.#first - this.#start,
-      decode_ms: decode,
+      first_token: (this.#first - this.#start) / 1000,
+      generation,
       tokens_per_second: speed,
     };
   }

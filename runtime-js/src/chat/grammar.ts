@@ -24,6 +24,7 @@ export interface Matching {
   dispose(): void;
 }
 
+const MOST_KEPT = 8;
 const NEWLINE = 0x0a; // xgrammar lets other control characters into strings of bounded length
 const ON_ONE_LINE = -1;
 const SEPARATORS: [string, string] = [', ', ': '];
@@ -31,6 +32,7 @@ const SEPARATORS: [string, string] = [', ', ': '];
 export class Grammars {
   readonly #options: GrammarOptions;
   #library: Promise<Library> | undefined;
+  readonly #grammars = new Map<string, XGrammar.CompiledGrammar>();
   readonly #infos = new Map<boolean, Promise<XGrammar.TokenizerInfo>>();
 
   constructor(options: GrammarOptions) {
@@ -39,20 +41,40 @@ export class Grammars {
 
   /** Throws `library` without the package, `input` where it makes no grammar of the constraint. */
   async match(constraint: Constraint): Promise<Matching> {
-    const { GrammarCompiler, GrammarMatcher } = await this.#open();
+    const { GrammarMatcher } = await this.#open();
+    const compiled = await this.#compiled(constraint);
+    const matcher = await GrammarMatcher.createGrammarMatcher(compiled, [...this.#options.eos]);
+    return { mask: maskOf(matcher), dispose: () => matcher.dispose() };
+  }
+
+  /** The grammars that were used last are kept: making one takes long. */
+  async #compiled(constraint: Constraint): Promise<XGrammar.CompiledGrammar> {
+    const key = JSON.stringify(constraint);
+    const made = this.#grammars.get(key) ?? (await this.#compile(constraint));
+    this.#grammars.delete(key);
+    this.#grammars.set(key, made);
+    const [oldest] = this.#grammars;
+    if (oldest && this.#grammars.size > MOST_KEPT) {
+      this.#grammars.delete(oldest[0]);
+      oldest[1].dispose();
+    }
+    return made;
+  }
+
+  async #compile(constraint: Constraint): Promise<XGrammar.CompiledGrammar> {
+    const { GrammarCompiler } = await this.#open();
     const tokens = await this.#tokens(constraint.kind !== 'grammar');
     const compiler = await GrammarCompiler.createGrammarCompiler(tokens, false);
     try {
-      const compiled = await compile(compiler, constraint);
-      const matcher = await GrammarMatcher.createGrammarMatcher(compiled, [...this.#options.eos]);
-      compiled.dispose(); // the matcher holds its own
-      return { mask: maskOf(matcher), dispose: () => matcher.dispose() };
+      return await compile(compiler, constraint);
     } finally {
       compiler.dispose();
     }
   }
 
   dispose(): void {
+    for (const grammar of this.#grammars.values()) grammar.dispose();
+    this.#grammars.clear();
     for (const info of this.#infos.values()) void info.then((made) => made.dispose());
     this.#infos.clear();
   }

@@ -28,7 +28,7 @@ export interface Settings {
   /** How many others are told with each token's probability. */
   readonly logprobs: number | undefined;
   readonly constraint: Constraint | undefined;
-  readonly includeUsage: boolean;
+  readonly ignoreEos: boolean;
   readonly signal: AbortSignal | undefined;
 }
 
@@ -185,8 +185,21 @@ const PARAMETERS: Record<string, Check> = {
   response_format: format,
   stream_options: optional({ include_usage: flag }),
   stream: flag,
+  ignore_eos: flag,
   signal,
 };
+
+/** Fields that tell a hosted service something, and this one nothing. */
+const HINTS = [
+  'store',
+  'metadata',
+  'service_tier',
+  'reasoning_effort',
+  'verbosity',
+  'safety_identifier',
+  'prompt_cache_key',
+  'prompt_cache_retention',
+];
 
 const CHAT: Record<string, Check> = {
   messages: some(message),
@@ -198,6 +211,7 @@ const CHAT: Record<string, Check> = {
   tool_choice: choice,
   parallel_tool_calls: flag,
   chat_template_kwargs: mapOf(anything),
+  ...Object.fromEntries(HINTS.map((name) => [name, anything])),
 };
 
 const COMPLETION: Record<string, Check> = {
@@ -250,14 +264,14 @@ export function settingsOf(
   defaults: Partial<Sampling>,
   vocabulary: number,
 ): Omit<Settings, 'logprobs'> {
-  const { stop, max_tokens, stream_options, signal } = request;
+  const { stop, max_tokens, signal } = request;
   const completion = 'max_completion_tokens' in request ? request.max_completion_tokens : undefined;
   return {
     sampling: samplingOf(request, defaults, vocabulary),
     limit: completion ?? max_tokens ?? undefined,
     stops: typeof stop === 'string' ? [stop] : (stop ?? []),
     constraint: constraintOf(request.response_format ?? { type: 'text' }),
-    includeUsage: stream_options?.include_usage ?? false,
+    ignoreEos: request.ignore_eos ?? false,
     signal,
   };
 }

@@ -89,7 +89,7 @@ export class ToolCalls {
   #bare(): Found {
     const { lead = '' } = this.#format;
     const start = this.#held.trimStart();
-    const may = start.startsWith('{') || start.startsWith(lead) || lead.startsWith(start);
+    const may = /^[[{]/.test(start) || start.startsWith(lead) || lead.startsWith(start);
     if (!this.#started && may) return { text: '', calls: [] };
     this.#started = true; // it began with something else
     const text = this.#held;
@@ -134,9 +134,7 @@ export class ToolCalls {
 
   /** The calls that a text is, if it is nothing else. */
   #read(body: string): readonly Call[] | undefined {
-    const parsed = parse(body);
-    const items: readonly unknown[] = Array.isArray(parsed) ? parsed : [parsed];
-    const calls = items.map(callOf);
+    const calls = values(body).flat().map(callOf);
     if (calls.length === 0 || calls.includes(undefined)) return undefined;
     const whole = calls as readonly Call[];
     const bare = this.#format.begin === undefined;
@@ -144,23 +142,47 @@ export class ToolCalls {
   }
 }
 
-function parse(body: string): unknown {
-  try {
-    return JSON.parse(body);
-  } catch {
-    return named(body);
+/** The JSON values that a text is, with space, commas or semicolons between; else none. */
+function values(body: string): unknown[] {
+  const found: unknown[] = [];
+  let rest = body.trim();
+  while (rest !== '') {
+    const whole = parsed(rest);
+    if (whole !== undefined) return [...found, whole];
+    const end = firstEnd(rest);
+    const value = end > 0 ? parsed(rest.slice(0, end)) : named(rest);
+    if (value === undefined) return [];
+    found.push(value);
+    rest = end > 0 ? rest.slice(end).replace(/^[\s;,]+/, '') : '';
   }
+  return found;
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Where the object or list ends that a text begins with; 0 where it begins or ends none. */
+function firstEnd(text: string): number {
+  if (!/^[[{]/.test(text)) return 0;
+  let depth = 0;
+  for (const { 0: mark, index } of text.matchAll(/"(?:[^"\\]|\\.)*"|[[\]{}]/gs)) {
+    if (mark === '{' || mark === '[') depth++;
+    else if (mark === '}' || mark === ']') depth--;
+    if (depth === 0) return index + 1;
+  }
+  return 0;
 }
 
 /** `name[ARGS]{…}` or `name{…}`, as newer Mistrals have it. */
 function named(body: string): unknown {
-  const [, name, values] = /^\s*([A-Za-z0-9_.-]+)(?:\[ARGS\])?\s*(\{.*\})\s*$/s.exec(body) ?? [];
-  if (name === undefined || values === undefined) return undefined;
-  try {
-    return { name, arguments: JSON.parse(values) };
-  } catch {
-    return undefined;
-  }
+  const [, name, given] = /^\s*([A-Za-z0-9_.-]+)(?:\[ARGS\])?\s*(\{.*\})\s*$/s.exec(body) ?? [];
+  const values = parsed(given ?? '');
+  return name === undefined || values === undefined ? undefined : { name, arguments: values };
 }
 
 function callOf(item: unknown): Call | undefined {

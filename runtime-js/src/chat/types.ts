@@ -70,6 +70,8 @@ export interface Parameters {
   readonly seed?: number | null;
   readonly stop?: string | readonly string[] | null;
   readonly n?: 1 | null;
+  /** Goes on behind tokens that end a text, to the limit. */
+  readonly ignore_eos?: boolean | null;
   readonly user?: string | null;
   readonly response_format?: ResponseFormat | null;
   /** With `include_usage`, streams end in a chunk of usage and timings. */
@@ -88,6 +90,15 @@ export interface ChatRequest extends Parameters {
   readonly parallel_tool_calls?: boolean | null;
   /** More names for the template, such as `enable_thinking`. */
   readonly chat_template_kwargs?: Readonly<Record<string, unknown>> | null;
+  /** Hints to a service, which have no effect. */
+  readonly store?: unknown;
+  readonly metadata?: unknown;
+  readonly service_tier?: unknown;
+  readonly reasoning_effort?: unknown;
+  readonly verbosity?: unknown;
+  readonly safety_identifier?: unknown;
+  readonly prompt_cache_key?: unknown;
+  readonly prompt_cache_retention?: unknown;
 }
 
 export interface CompletionRequest extends Parameters {
@@ -109,10 +120,10 @@ export interface Usage {
 
 /** Beside what OpenAI has. */
 export interface Timings {
-  /** From the request's turn to its first token. */
-  readonly first_token_ms: number;
-  /** From the first token to the last. */
-  readonly decode_ms: number;
+  /** Seconds from the request's turn to its first token. */
+  readonly first_token: number;
+  /** Seconds from the first token to the last. */
+  readonly generation: number;
   /** Of the tokens after the first; 0 where there are none. */
   readonly tokens_per_second: number;
 }

@@ -39,7 +39,7 @@ describe('an answer', () => {
       total_tokens: count + tokens,
       prompt_tokens_details: { cached_tokens: 0 },
     });
-    expect(answer.timings.first_token_ms).toBeGreaterThan(0);
+    expect(answer.timings.first_token).toBeGreaterThan(0);
     expect(answer.timings.tokens_per_second).toBeGreaterThan(0);
     expect(answer.id).toMatch(/^chatcmpl-[0-9a-f]{24}$/);
     expect(Math.abs(answer.created - Date.now() / 1000)).toBeLessThan(10);
@@ -124,6 +124,18 @@ describe('the end', () => {
     expect(answer.usage.total_tokens).toBe(256);
     expect(answer.choices[0].finish_reason).toBe('length');
     expect(engine.asked[0]?.options.limit).toBe(256 - answer.usage.prompt_tokens);
+  });
+
+  it('is not where a token says so, if it is to be ignored', async () => {
+    const engine = new FakeEngine([...bytes('a'), END, ...bytes('b'), END]);
+    const { choices, usage } = await chatOf(engine).chat.completions.create({
+      messages: MESSAGES,
+      ignore_eos: true,
+      max_tokens: 3,
+      metadata: { of: 'mine' },
+    });
+    expect(choices[0]).toMatchObject({ message: { content: 'ab' }, finish_reason: 'length' });
+    expect(usage.completion_tokens).toBe(3);
   });
 
   it('within a character leaves U+FFFD', async () => {

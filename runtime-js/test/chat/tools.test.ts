@@ -55,6 +55,17 @@ describe('calls', () => {
       [['look', '{"at":"[x]"}']],
     ],
     ['Llama 3', LLAMA, '{"name": "look", "parameters": {"at": "x"}}', '', [['look', '{"at":"x"}']]],
+    [
+      'Llama 3, several',
+      LLAMA,
+      '{"name": "look", "parameters": {"at": "}; {\\""}}; {"name": "ring", "parameters": {}}\n',
+      '',
+      [
+        ['look', '{"at":"}; {\\""}'],
+        ['ring', '{}'],
+      ],
+    ],
+    ['a list', LLAMA, ' [{"name": "ring"}]', '', [['ring', '{}']]],
     ['Llama 3.1', LLAMA, '<|python_tag|>{"name": "ring", "parameters": {}}', '', [['ring', '{}']]],
     [
       'arguments as text',
@@ -75,6 +86,8 @@ describe('calls', () => {
     ['no end', QWEN, '<tool_call>{"name": "lo'],
     ['an empty list', MISTRAL, '[TOOL_CALLS][]'],
     ['an answer in JSON', LLAMA, '{"answer": 42}'],
+    ['a call and more', LLAMA, '{"name": "look"} and so on'],
+    ['a list of numbers', LLAMA, '[1, 2]'],
     ['a name that is no tool', LLAMA, '{"name": "Ann", "parameters": {}}'],
     ['text before', LLAMA, 'Well: {"name": "look", "parameters": {}}'],
     ['space', LLAMA, '  \n'],
