@@ -1,20 +1,21 @@
 """A GGUF file's metadata and tensors, checked before anything is read (GGUF specification)."""
 
-import os
+import math
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGUFReader
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, ReaderField
 
 from edgerelax.frontends.gguf.formats import stored
 from edgerelax.frontends.nn.grouped import Grouped
 from edgerelax.frontends.nn.module import Array
-from edgerelax.ir.diagnostics import InputError
+from edgerelax.ir.diagnostics import InputError, UnsupportedError
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
+AGAIN = "download it again"
 
 
 class File:
@@ -24,22 +25,31 @@ class File:
         self.path = Path(path)
         _check_header(self.path)
         try:
-            self._reader = GGUFReader(str(path))
-        except (ValueError, IndexError, OverflowError, KeyError) as error:
-            raise InputError(
-                f"{self.path.name} is damaged or cut off: {error}", hint="download it again"
-            ) from error
+            self._reader = _Reader(str(path))
+        except (ValueError, OverflowError, KeyError, RecursionError) as error:
+            raise InputError(f"{self.path.name} is damaged: {error}", hint=AGAIN) from error
         self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
-        self._check_extent()
 
     def value(self, key: str, default: Any = None) -> Any:
         """A value of the metadata. Raises InputError where it is missing and has no default."""
         field = self._reader.get_field(key)
         if field is not None:
-            return field.contents()
+            try:
+                return field.contents()
+            except (ValueError, IndexError) as error:
+                raise InputError(
+                    f"{self.path.name} is damaged in {key}: {error}", hint=AGAIN
+                ) from error
         if default is None:
             raise InputError(f"{self.path.name} has no {key}")
         return default
+
+    def texts(self, key: str, default: list[str] | None = None) -> list[str]:
+        """A list of texts of the metadata. Raises InputError where it is missing, or another."""
+        found = self.value(key, default)
+        if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+            raise InputError(f"{self.path.name}: {key} is no list of texts", hint=AGAIN)
+        return found
 
     @property
     def origin(self) -> str:
@@ -54,18 +64,57 @@ class File:
         """A tensor, dims in numpy's order."""
         tensor = self._tensors[name]
         shape = tuple(int(n) for n in reversed(tensor.shape))
-        return stored(np.asarray(tensor.data), tensor.tensor_type, shape)
+        try:
+            return stored(np.asarray(tensor.data), tensor.tensor_type, shape)
+        except UnsupportedError as error:
+            told = f"{self.path.name}: tensor {name}: {error.message}"
+            raise UnsupportedError(told) from error
 
-    def _check_extent(self) -> None:
-        size = os.path.getsize(self.path)
-        for tensor in self._tensors.values():
-            end = int(tensor.data_offset) + int(tensor.n_bytes)
-            if end > size:
-                raise InputError(
-                    f"{self.path.name} is cut off: tensor {tensor.name} ends at byte {end}, the "
-                    f"file at {size}",
-                    hint="download it again",
-                )
+
+class _Reader(GGUFReader):
+    """The package's reader, held to the file's end and to tensors that can be."""
+
+    def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Array:
+        end, size = int(offset) + np.dtype(dtype).itemsize * int(count), len(self.data)
+        if end > size:
+            raise InputError(
+                f"{self._file} is cut off or damaged: what it says of itself ends at byte {end}, "
+                f"the file at {size}",
+                hint=AGAIN,
+            )
+        return super()._get(offset, dtype, count, override_order)
+
+    def _build_tensors(self, start_offs: int, fields: list[ReaderField]) -> None:
+        for field in fields:
+            _check_tensor(field, int(start_offs), len(self.data), self._file)
+        super()._build_tensors(start_offs, fields)
+
+    @property
+    def _file(self) -> str:
+        return Path(str(self.data.filename)).name
+
+
+def _check_tensor(field: ReaderField, start: int, size: int, file: str) -> None:
+    """Raises an error where its type is unknown, or its blocks do not fit its rows or the file."""
+    _, _, _, dims, kind, offset = field.parts
+    if kind[0] not in {known.value for known in GGMLQuantizationType}:
+        raise UnsupportedError(
+            f"{file}: tensor {field.name} is of type number {kind[0]}, which is not known",
+            hint="the file is damaged, or newer than the gguf package that is installed",
+        )
+    block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(kind[0])]
+    shape = [int(n) for n in dims]
+    if not shape or shape[0] % block:
+        raise InputError(
+            f"{file}: tensor {field.name} has dims {shape}; blocks of its type are of {block}",
+            hint=AGAIN,
+        )
+    end = start + int(offset[0]) + math.prod(shape) // block * block_bytes
+    if end > size:
+        raise InputError(
+            f"{file} is cut off: tensor {field.name} ends at byte {end}, the file at {size}",
+            hint=AGAIN,
+        )
 
 
 def is_gguf(path: str | Path) -> bool:
@@ -82,11 +131,17 @@ def _check_header(path: Path) -> None:
         raise InputError(f"{path} is a folder" if path.exists() else f"{path}: no such file")
     with path.open("rb") as stream:
         head = stream.read(8)
+    if len(head) < 8 and MAGIC.startswith(head[:4]):
+        raise InputError(f"{path.name} is cut off: it has no header", hint=AGAIN)
     if head[:4] != MAGIC:
         raise InputError(f"{path.name} is no GGUF file: it starts with {head[:4]!r}")
-    if len(head) < 8:
-        raise InputError(f"{path.name} is cut off: it has no header", hint="download it again")
     version = int.from_bytes(head[4:8], "little")
     if version not in VERSIONS:
         known = " and ".join(str(v) for v in VERSIONS)
-        raise InputError(f"{path.name} is GGUF version {version}; versions {known} are known")
+        swapped = int.from_bytes(head[4:8], "big") in VERSIONS
+        raise InputError(
+            f"{path.name} is made for big-endian machines"
+            if swapped
+            else f"{path.name} is GGUF version {version}; versions {known} are known",
+            hint="download one for little-endian machines" if swapped else "",
+        )

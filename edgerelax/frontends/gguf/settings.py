@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from edgerelax.frontends.gguf.reading import File
+from edgerelax.frontends.gguf.reading import AGAIN, File
 from edgerelax.frontends.language.settings import Settings
 from edgerelax.frontends.nn.module import Array
-from edgerelax.ir.diagnostics import UnsupportedError
+from edgerelax.ir.diagnostics import InputError, UnsupportedError
 
 KEYS = {
     "block_count": "num_hidden_layers",
@@ -62,6 +62,9 @@ FACTORS = {
 }
 """Tensors that are no weights, and what they say of rotary positions."""
 
+GREATEST = 2**31 - 1
+"""No size of a model is more."""
+
 _NOTHING = object()
 
 
@@ -71,18 +74,34 @@ def settings_of(file: File, factors: dict[str, Array]) -> Settings:
 
     def value(key: str) -> Any:
         found = file.value(f"{name}.{key}", _NOTHING)
-        return None if found is _NOTHING else _one(found, f"{name}.{key}", file)
+        if found is _NOTHING:
+            return None
+        found = _one(found, f"{name}.{key}", file)
+        if isinstance(found, int) and found > GREATEST:
+            raise InputError(f"{file.path.name}: {name}.{key} is {found}", hint=AGAIN)
+        return found
 
     values = {ours: value(key) for key, ours in KEYS.items()}
     values = {key: found for key, found in values.items() if found is not None}
-    values.setdefault("vocab_size", len(file.value("tokenizer.ggml.tokens", ())))
+    values.setdefault("vocab_size", len(file.texts("tokenizer.ggml.tokens", [])))
     if "moe_intermediate_size" in values:
         values.setdefault("intermediate_size", values["moe_intermediate_size"])
+    _check_layers(values, file)
     values.update(_by_tensors(file.names))
     values["rope_interleaved"] = name in NEIGHBOURS
     values["rope_scaling"] = _scaling(file, name, factors)
     values.update(_by_architecture(name, values, file))
     return Settings(values, file.path.name)
+
+
+def _check_layers(values: dict[str, Any], file: File) -> None:
+    """Before anything is made of so many layers."""
+    stated = values.get("num_hidden_layers")
+    there = len({name.split(".")[1] for name in file.names if name.startswith("blk.")})
+    if isinstance(stated, int) and stated != there:
+        raise InputError(
+            f"{file.path.name} states {stated} layers and has tensors of {there}", hint=AGAIN
+        )
 
 
 def _one(found: Any, key: str, file: File) -> Any:

@@ -103,7 +103,7 @@ def text_of(file: File) -> Text | None:
 
 
 def _vocabulary(file: File) -> Vocabulary:
-    tokens = [t or f"[EMPTY_{k}]" for k, t in enumerate(file.value("tokenizer.ggml.tokens"))]
+    tokens = [t or f"[EMPTY_{k}]" for k, t in enumerate(file.texts("tokenizer.ggml.tokens"))]
     types = file.value("tokenizer.ggml.token_type", [int(TokenType.NORMAL)] * len(tokens))
     if len(types) != len(tokens):
         raise InputError(f"{file.path.name}: {len(types)} token types for {len(tokens)} tokens")

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from edgerelax.frontends.language.settings import Settings
 from edgerelax.ir.diagnostics import InputError, UnsupportedError
 
+WIDEST = 1 << 16  # features of a head
+
 
 @dataclass(frozen=True, slots=True)
 class Rope:
@@ -62,6 +64,11 @@ def rope_of(how: Settings, base: float, width: int, lengths: Lengths) -> Rope:
         raise UnsupportedError(
             f"{how.origin}: rotary scaling {kind!r} is not known",
             hint=f"known are {', '.join(SCALINGS)}",
+        )
+    if not (0 < base < math.inf and 0 <= width <= WIDEST):
+        raise InputError(
+            f"{how.origin}: {width} features of a head turn by powers of {base:g}, not between 0 "
+            f"and {WIDEST} by those of a positive number"
         )
     frequencies, factor = SCALINGS[kind](_Base(base, width), how, lengths)
     return Rope(tuple(frequencies), factor, how.flag("interleaved", default=False))

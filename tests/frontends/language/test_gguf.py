@@ -113,15 +113,6 @@ def test_layers_share_their_kernels(tmp_path: Path) -> None:
     assert launches[1] - launches[0] <= 2 * 12
 
 
-def test_a_file_that_is_cut_off(tmp_path: Path) -> None:
-    path = write(tmp_path / "model.gguf")
-    whole = path.read_bytes()
-    for length in (4, 20, 400, len(whole) // 2, len(whole) - 40):
-        path.write_bytes(whole[:length])
-        with pytest.raises(InputError, match="cut off"):
-            edgerelax.compile(path)
-
-
 def test_a_file_of_another_kind(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF\x09\x00\x00\x00" + bytes(100))
@@ -131,12 +122,6 @@ def test_a_file_of_another_kind(tmp_path: Path) -> None:
         edgerelax.compile(tmp_path / "none.gguf")
     path.write_bytes(b"PK\x03\x04" + bytes(100))
     with pytest.raises(InputError, match="no GGUF file"):
-        edgerelax.compile(path)
-
-
-def test_an_unknown_architecture(tmp_path: Path) -> None:
-    path = write(tmp_path / "model.gguf", architecture="mamba")
-    with pytest.raises(UnsupportedError, match=r"architecture mamba[\s\S]*known are llama"):
         edgerelax.compile(path)
 
 
