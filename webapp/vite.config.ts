@@ -1,4 +1,6 @@
-import { defineConfig, type Plugin } from 'vite';
+import { fileURLToPath } from 'node:url';
+import type { Plugin } from 'vite';
+import { defineConfig } from 'vitest/config';
 
 const POLICY = [
   "default-src 'self'",
@@ -33,7 +35,10 @@ export default defineConfig({
   base: './', // any folder of any server
   server: { headers: ISOLATION },
   preview: { headers: ISOLATION },
-  build: { target: 'es2022' },
+  build: { target: 'es2022', rollupOptions: { input: ['index.html', 'chat.html'] } },
   worker: { format: 'es' },
   plugins: [contentPolicy],
+  test: {
+    alias: { edgerelax: fileURLToPath(new URL('../runtime-js/src/index.ts', import.meta.url)) },
+  },
 });

@@ -1,11 +1,12 @@
 """One Chromium for all browser tests."""
 
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.browser.harness import Browser, chromium
+from tests.browser.harness import ROOT, Browser, chromium
 from tests.browser.runtime_page import runtime_page
 from tests.browser.small_models import SMALL
 
@@ -17,6 +18,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     folder: Path = tmp_path_factory.mktemp("site")
     with chromium(folder) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def webapp() -> Path:
+    """The folder of the web app's pages, built now."""
+    command = ["npm", "run", "--silent", "build", "--workspace", "webapp"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    return ROOT / "webapp" / "dist"
 
 
 @pytest.fixture(scope="session")

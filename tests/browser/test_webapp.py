@@ -3,7 +3,6 @@
 import io
 import re
 import shutil
-import subprocess
 import wave
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.harness import ROOT, Browser
+from tests.browser.harness import Browser
 from tests.e2e.models import FONT, MODELS, compiled, reference
 
 NAMES = ("minilm", "ppocr-det", "ppocr-cls", "ppocr-rec", "silero")
@@ -23,12 +22,10 @@ PATIENCE = 300 * SECOND
 
 
 @pytest.fixture(scope="session")
-def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> str:
+def site(browser: Browser, webapp: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The built site beside its models; gives its address."""
-    command = ["npm", "run", "--silent", "build", "--workspace", "webapp"]
-    subprocess.run(command, cwd=ROOT, check=True)
     folder = browser.folder / "webapp"
-    shutil.copytree(ROOT / "webapp" / "dist", folder)
+    shutil.copytree(webapp, folder)
     (folder / "models").mkdir()
     for name in NAMES:
         artifact = tmp_path_factory.getbasetemp() / f"artifact-{name}"

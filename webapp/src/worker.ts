@@ -1,6 +1,7 @@
 /** Runs the tools apart from the page, which stays responsive while a network works. */
 
-import { capabilities, EdgeRelaxError } from 'edgerelax';
+import { capabilities } from 'edgerelax';
+import { codeOf } from './failure.ts';
 import { type Tool, TOOLS } from './networks.ts';
 import type { Reply, Request, RunRequest, ToolName, Tools } from './protocol.ts';
 import { kernelCount, type Loaded } from './shelf.ts';
@@ -61,12 +62,6 @@ async function answer<T extends ToolName>(
   } finally {
     running.delete(id);
   }
-}
-
-function codeOf(error: unknown): string {
-  if (error instanceof EdgeRelaxError) return error.code;
-  if (error instanceof DOMException && error.name === 'AbortError') return 'abort';
-  return 'unknown';
 }
 
 function factsOf(loaded: Loaded, backend: RunRequest<ToolName>['backend']) {

@@ -19,3 +19,6 @@ export const percent = (share: number): string => `${number(100 * share, 0)}%`;
 
 export const seconds = (value: number): string =>
   `${Math.floor(value / 60)}:${(value % 60).toFixed(1).padStart(4, '0')}`;
+
+export const rate = (perSecond: number): string =>
+  `${number(perSecond, perSecond < 10 ? 1 : 0)} tokens/s`;

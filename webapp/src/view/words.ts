@@ -17,6 +17,8 @@ const ADVICE: Readonly<Record<string, string>> = {
   limit: 'This GPU is too small for the model. Switch to WebAssembly.',
   memory: 'Memory ran out. Close other pages, or try a smaller input.',
   lost: 'The GPU was lost, as happens when a computer sleeps. Try again: the model is loaded anew.',
+  context: 'The conversation is longer than the model can hold. Start a new one.',
+  template: 'The model cannot take this conversation.',
   device: 'The GPU refused the work. Switch to WebAssembly.',
   picture: 'This is no picture that the browser can open.',
   sound: 'This is no sound that the browser can decode.',

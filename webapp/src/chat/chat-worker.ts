@@ -1,0 +1,10 @@
+/** Runs the model apart from the page, which stays responsive while it thinks. */
+
+import { capabilities, loadChat } from 'edgerelax';
+import { serve } from './serve.ts';
+
+serve(globalThis as never, (folder, loading) => loadChat(folder, loading));
+
+void capabilities().then(({ webgpu, software, description }) =>
+  globalThis.postMessage({ type: 'adapter', adapter: { webgpu, software, description } }),
+);
