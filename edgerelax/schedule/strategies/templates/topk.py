@@ -1,7 +1,8 @@
 """The k extremes of each row in order; with k the length of the row, a sort.
 
-GPU: tiles, then merging passes (sort_tiles.py). CPU: an iteration sorts a row by merging runs of
-its indices back and forth between two workspaces; of each run the first k live on.
+Few of long rows: topk_few.py. Else on a GPU tiles, then merging passes (sort_tiles.py); on a CPU an
+iteration sorts a row by merging runs of its indices back and forth between two workspaces; of each
+run the first k live on.
 """
 
 from edgerelax.ir.dtypes import I32
@@ -9,7 +10,7 @@ from edgerelax.ir.kernel import KExpr, KSelect, KVar, i32, kop
 from edgerelax.ir.loop import Template
 from edgerelax.ir.scalar import Buffer, Value
 from edgerelax.schedule.strategies.base import Emitted
-from edgerelax.schedule.strategies.templates import sort_tiles
+from edgerelax.schedule.strategies.templates import sort_tiles, topk_few
 from edgerelax.schedule.strategies.templates.grids import Body, axes_over, each
 from edgerelax.schedule.strategies.templates.ordering import comes_before, index_of
 from edgerelax.schedule.target import Target
@@ -20,6 +21,8 @@ _MAX_PASSES = 31  # runs double in length
 
 def emit(template: Template, name: str, weights: frozenset[str], target: Target) -> Emitted:
     """In parallel on the GPU, a row an iteration on the CPU."""
+    if topk_few.fits(template, target):
+        return topk_few.emit(template, name, weights, target)
     if target.is_gpu:
         return sort_tiles.emit(template, name, weights, target)
     return _by_merging(template, name, weights, target)
