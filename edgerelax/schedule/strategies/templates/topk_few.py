@@ -144,7 +144,8 @@ class _Few:
             value = w.let("x", self.s.value(self.x[self.row, self.body.bind("i", self.length, i)]))
             later = None
             if after is not None:
-                later = comes_before(*after.registers, value, i, largest=self.largest)
+                last, at = after.registers
+                later = comes_before(last, at, value, i, largest=self.largest)
             best.take(w, value, i, later)
 
     def _become(self, best: _Best, registers: Sequence[KVar]) -> None:
