@@ -1,14 +1,15 @@
 """The nine classic CNNs that come with onnx: their architectures, with constants for weights.
 
 As they are, all their dims are fixed and every class is as likely as the next. `opened` gives them
-random weights and any batch size, so that an error shows.
+random weights and any batch size, and the scores before the softmax as a second result, so that an
+error shows.
 """
 
 from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto, helper, numpy_helper
 
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 NAMES = tuple(sorted(path.stem.removeprefix("light_") for path in FOLDER.glob("light_*.onnx")))
@@ -62,6 +63,8 @@ def opened(name: str) -> ModelProto:
     for value in (*(i for i in graph.input if i.name == picture), *graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "n"
     del graph.value_info[:]
+    (scores,) = (n.input[0] for n in graph.node if n.output[0] == graph.output[0].name)
+    graph.output.append(helper.make_tensor_value_info(scores, onnx.TensorProto.FLOAT, None))
     return model
 
 
