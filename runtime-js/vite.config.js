@@ -11,5 +11,8 @@ export default defineConfig({
       output: { chunkFileNames: 'edgerelax-chat.js' },
     },
   },
-  test: { server: { deps: { inline: ['@mlc-ai/web-xgrammar'] } } }, // a script that Node can't import
+  test: {
+    testTimeout: 30_000, // xgrammar alone takes seconds to be read
+    server: { deps: { inline: ['@mlc-ai/web-xgrammar'] } }, // a script that Node can't import
+  },
 });

@@ -39,6 +39,7 @@ export default defineConfig({
   worker: { format: 'es' },
   plugins: [contentPolicy],
   test: {
+    testTimeout: 30_000,
     alias: { edgerelax: fileURLToPath(new URL('../runtime-js/src/index.ts', import.meta.url)) },
   },
 });

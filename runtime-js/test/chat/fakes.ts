@@ -123,6 +123,28 @@ export class FakeEngine implements Engine {
   }
 }
 
+/** Draws among the tokens that the mask allows, by a simple rule. */
+export async function* obedient(
+  { options: { mask, limit } }: Asked,
+  seed = 1,
+): AsyncGenerator<Token> {
+  let previous: number | undefined;
+  let state = seed;
+  for (let k = 0; k < limit; k++) {
+    const bits = (await mask?.(previous)) ?? new Int32Array();
+    const marked = [...bits].flatMap((word, w) =>
+      Array.from({ length: 32 }, (_, b) => b)
+        .filter((b) => (word >>> b) & 1)
+        .map((b) => 32 * w + b),
+    );
+    const allowed = marked.filter((id) => id < VOCABULARY);
+    state = (state * 48271) % 0x7fffffff;
+    previous = allowed.includes(END) ? END : allowed[state % allowed.length];
+    if (previous === undefined) throw new Error('nothing is allowed');
+    yield { id: previous };
+  }
+}
+
 export function chatOf(engine: Engine, parts: Partial<ChatParts> = {}): Chat {
   return new Chat({
     engine,

@@ -1,16 +1,15 @@
 import { describe, expect, it } from 'vitest';
-import type { Token } from '../../src/chat/engine.ts';
 import type { ChatRequest, ResponseFormat } from '../../src/chat/types.ts';
 import {
   type Asked,
   chatOf,
   END,
   FakeEngine,
+  obedient,
   SPECIAL,
   TEMPLATE,
   told,
   tokenizer,
-  VOCABULARY,
 } from './fakes.ts';
 
 const MESSAGES = [{ role: 'user', content: 'hi' }] as const;
@@ -24,25 +23,6 @@ const TOOLS: NonNullable<ChatRequest['tools']> = ['look', 'ring'].map((name) => 
   type: 'function',
   function: { name, parameters: SCHEMA },
 }));
-
-/** Draws among the tokens that the mask allows, by a simple rule. */
-async function* obedient({ options: { mask, limit } }: Asked, seed = 1): AsyncGenerator<Token> {
-  let previous: number | undefined;
-  let state = seed;
-  for (let k = 0; k < limit; k++) {
-    const bits = (await mask?.(previous)) ?? new Int32Array();
-    const marked = [...bits].flatMap((word, w) =>
-      Array.from({ length: 32 }, (_, b) => b)
-        .filter((b) => (word >>> b) & 1)
-        .map((b) => 32 * w + b),
-    );
-    const allowed = marked.filter((id) => id < VOCABULARY);
-    state = (state * 48271) % 0x7fffffff;
-    previous = allowed.includes(END) ? END : allowed[state % allowed.length];
-    if (previous === undefined) throw new Error('nothing is allowed');
-    yield { id: previous };
-  }
-}
 
 const asking = (seed: number) => {
   const engine = new FakeEngine((asked) => obedient(asked, seed));
