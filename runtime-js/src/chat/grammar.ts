@@ -169,7 +169,7 @@ function compiled(
 }
 
 function maskOf(matcher: XGrammar.GrammarMatcher): TokenMask {
-  return (previous) => {
+  return async (previous) => {
     if (previous !== undefined && !matcher.acceptToken(previous)) {
       throw new EdgeRelaxError('vm', `token ${previous} was drawn against the grammar`);
     }
