@@ -141,49 +141,45 @@ class _Fuser:
         return nodes
 
     def _partition(self, nodes: list[_Node]) -> list[int]:
-        """Union-find over the nodes, in six phases.
+        """The group of each node, by the number of its last; in six phases.
 
         Epilogues and broadcasts, then rows that are reduced several times, then injective chains,
         then what unpacks its operands, those that only move elements into the contractions that
         read them, last maps whose results are stored at computed places.
         """
-        parent = list(range(len(nodes)))
-
-        def find(k: int) -> int:
-            while parent[k] != k:
-                parent[k] = parent[parent[k]]
-                k = parent[k]
-            return k
+        root = list(range(len(nodes)))
+        members_of = {k: [k] for k in root}  # by root, in order
 
         for phase in Phase:
             for k, node in enumerate(nodes):
                 sink = node.dominator
-                if sink is None or node.kind is Kind.OPAQUE or find(k) == find(sink):
+                if sink is None or node.kind is Kind.OPAQUE or root[k] == root[sink]:
                     continue
                 if phase is Phase.ROWS:
                     sink = self._past_views(nodes, sink)
                 path = path_between(nodes, k, sink)
-                joined = {find(m) for m in (k, *path, sink)}
-                members = [m for m in range(len(nodes)) if find(m) in joined]
-                kind = max(nodes[m].kind for m in members if find(m) == find(k))
+                joined = {root[m] for m in (k, *path, sink)}
+                members = sorted(m for r in joined for m in members_of[r])
+                own = [nodes[m] for m in members_of[root[k]]]
+                kind = max(node.kind for node in own)
                 if phase is Phase.ROWS:
                     fits = self._are_rows([nodes[m] for m in members])
                 elif phase is Phase.UNPACKING:
-                    own = [nodes[m] for m in members if find(m) == find(k)]
                     fits = self._unpacks(own) and self._within_limits([nodes[m] for m in members])
                 elif phase is Phase.MOVES:
-                    rest = [nodes[m] for m in members if find(m) == find(sink)]
+                    rest = [nodes[m] for m in members_of[root[sink]]]
                     fits = self._moves_into([nodes[m] for m in members], rest)
                 elif phase is Phase.STORES:
-                    own = [nodes[m] for m in members if find(m) == find(k)]
                     fits = self._is_stored(own, nodes[sink], [nodes[m] for m in members])
                 else:
                     fits = _may_fuse(nodes, k, kind, path, phase) and self._fits(nodes, members)
                 if fits:
-                    root = find(sink)
-                    for m in joined:
-                        parent[m] = root
-        return [find(k) for k in range(len(nodes))]
+                    for other in joined:
+                        del members_of[other]
+                    members_of[members[-1]] = members
+                    for m in members:
+                        root[m] = members[-1]
+        return root
 
     def _past_views(self, nodes: list[_Node], sink: int) -> int:
         """The first post-dominator, from `sink` on, that is no view: there is none to a result."""
