@@ -41,7 +41,6 @@ export async function openChat(url: string | URL, options: LoadChatOptions): Pro
   opening.catch(() => undefined); // awaited below; until then its failure must not be unheard
   try {
     const { tokenizer, chat } = await readText(source, language);
-    const { file } = source.manifest.source;
     const templates = template === undefined ? chat.templates : { default: template };
     return new Chat({
       engine: await opening,
@@ -49,7 +48,7 @@ export async function openChat(url: string | URL, options: LoadChatOptions): Pro
       templates,
       names: chat.special_tokens,
       eos: language.eos,
-      model: file.replace(/\.\w+$/, ''),
+      model: folderName(url),
       defaults: sampling ?? {},
       grammar,
     });
@@ -59,6 +58,12 @@ export async function openChat(url: string | URL, options: LoadChatOptions): Pro
     await engine?.dispose();
     throw error;
   }
+}
+
+/** What answers call the model. */
+function folderName(url: string | URL): string {
+  const path = String(url).replace(/[?#].*$/s, '');
+  return path.split('/').findLast((part) => part !== '') ?? 'model';
 }
 
 async function readText(

@@ -37,7 +37,7 @@ async function folder(
   }) as typeof fetch;
 }
 
-const URL_ = 'https://host/model/';
+const URL_ = 'https://host/models/tiny/';
 const MESSAGES = [{ role: 'user', content: 'hi' }] as const;
 
 describe('a folder', () => {
@@ -58,7 +58,7 @@ describe('a folder', () => {
     expect(seen.at(-1)).toEqual([bytes, bytes]);
     const { choices, model } = await chat.chat.completions.create({ messages: MESSAGES });
     expect(choices[0].message.content).toBe('hello');
-    expect(model).toBe('net');
+    expect(model).toBe('tiny');
     expect(engine.asked[0]?.sampling.temperature).toBe(0.3);
     await chat.dispose();
     expect(engine.disposed).toBe(1);
