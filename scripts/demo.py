@@ -23,6 +23,7 @@ from tests.e2e.models import HEADLINE, REAL, Inputs, run_reference, shape_text
 
 SITE = ROOT / "dist" / "site"
 MODELS = SITE / "models"
+CHAT = ROOT / "models" / "smollm2" / "model.gguf"
 console = Console(highlight=False, width=110)
 
 
@@ -56,13 +57,14 @@ def main(arguments: list[str]) -> int:
 
 
 def build_site(names: tuple[str, ...]) -> None:
-    """The web app, and each model exported beside it."""
+    """The web app, and each model exported beside it; the chat's too."""
     shutil.rmtree(SITE, ignore_errors=True)
     shutil.copytree(ROOT / "webapp" / "dist", SITE)
     (SITE / "check").mkdir()
-    for name in names:
+    sources = {name: REAL[name].path for name in names} | {CHAT.parent.name: CHAT}
+    for name, source in sources.items():
         start = time.perf_counter()
-        executable = api.compile(REAL[name].path)
+        executable = api.compile(source)
         executable.save(MODELS / name)
         launches = executable.report.launches
         console.print(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from tests.browser.harness import LIBRARY, ROOT, Browser
+from tests.browser.harness import CHAT_LIBRARY, LIBRARY, ROOT, Browser
 
 PATIENCE = 20_000.0
 ANSWER = ".said.model:last-child"
@@ -237,6 +237,6 @@ def test_fits_the_screen(
 
 def test_what_only_chat_needs_is_a_file_of_its_own() -> None:
     assert len(gzip.compress(LIBRARY.read_bytes())) <= 40 << 10
-    chat = LIBRARY.with_name("edgerelax-chat.js").read_text()
+    chat = CHAT_LIBRARY.read_text()
     assert set(re.findall(r'^import .*?from "(.*?)";', chat, re.M)) == {"./edgerelax.js"}
     assert 'import("./edgerelax-chat.js")' in LIBRARY.read_text()
