@@ -74,7 +74,7 @@ def export(
         return
     _print(console, compiled, output)
     if compiled.report.quantised:
-        _print_quantised(console, compiled.report.quantised)
+        console.print(quantisation_table(compiled.report.quantised), markup=False)
     if timings:
         _print_times(console, compiled.report.seconds, time.perf_counter() - start)
 
@@ -97,20 +97,20 @@ def _worst_first(tensors: Sequence[QuantisedTensor]) -> list[QuantisedTensor]:
     return sorted(tensors, key=lambda t: -t.rms)
 
 
-def _print_quantised(console: Console, tensors: Sequence[QuantisedTensor]) -> None:
+def quantisation_table(tensors: Sequence[QuantisedTensor]) -> str:
     """Bits of all, then the tensors that changed most."""
     bits = 8 * sum(t.bytes for t in tensors) / sum(t.elements for t in tensors)
-    console.print(f"  {bits:.2f} bits per weight; errors relative to the weights, worst first:")
     shown = [t for t in _worst_first(tensors) if t.rms or t.largest]
     rows = [["    tensor", "stored as", "bits", "rms", "largest"]]
     for t in shown[:SHOWN]:
         error = f"{t.rms:.2%}", f"{t.largest:.2%}"
         rows.append([f"    {t.name}", t.scheme, f"{t.bits:.2f}", *error])
-    console.print(columns(rows), markup=False)
-    same = len(tensors) - len(shown)
+    lines = [f"  {bits:.2f} bits per weight; errors relative to the weights, worst first:"]
+    lines += columns(rows).splitlines()
     if len(shown) > SHOWN:
-        console.print(f"    … and {len(shown) - SHOWN} more, all with --json")
-    console.print(f"    {same} tensors are as the file has them")
+        lines.append(f"    … and {len(shown) - SHOWN} more, all with --json")
+    lines.append(f"    {len(tensors) - len(shown)} tensors are as the file has them")
+    return "\n".join(lines)
 
 
 def _print_times(console: Console, seconds: dict[str, float], total: float) -> None:

@@ -10,8 +10,11 @@ import pytest
 from gguf import GGMLQuantizationType as Type
 
 import edgerelax
+from edgerelax.cli.export import SHOWN, quantisation_table
+from edgerelax.frontends.gguf import load
 from edgerelax.frontends.nn.grouped import Grouped
-from edgerelax.frontends.nn.quantise import quantise
+from edgerelax.frontends.nn.quantise import QuantisedTensor, Quantiser, quantise
+from edgerelax.ir.evaluate import evaluate
 from tests.cli.command import Command
 from tests.frontends.language.reference import logits, read
 from tests.frontends.language.test_folder import write as write_folder
@@ -30,7 +33,7 @@ def scheme_of(name: str) -> str | None:
 
 
 def test_logits_of_the_weights_that_are_stored(tmp_path: Path) -> None:
-    path = write(tmp_path / "model.gguf", Type.Q8_0, tied=False)
+    path = write(tmp_path / "model.gguf", Type.Q8_0, tied=False, layers=1)
     executable = edgerelax.compile(path, variants=("cpu",), quantise=CHOICE)
     weights, sizes = read(gguf.GGUFReader(str(path)))
     for name, data in weights.items():
@@ -46,18 +49,81 @@ def test_logits_of_the_weights_that_are_stored(tmp_path: Path) -> None:
     assert told["embedding.weight"].scheme == "q8"
     assert told["head.weight"].scheme == "q4s-64"
     assert told["layers.0.mlp.up.weight"].bits == 5
-    assert told["layers.1.attention.q.weight"].rms == pytest.approx(0.07, rel=0.3)
+    assert told["layers.0.attention.q.weight"].rms == pytest.approx(0.07, rel=0.3)
     assert told["norm.weight"].rms == 0
     held = executable.artifact.manifest.weights
     assert sum(w.bytes for w in held) < sum(8 * t.elements for t in told.values()) / 8
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path, hidden_size=32, intermediate_size=32)
+    folder = write_folder(tmp_path, hidden_size=32, intermediate_size=32, num_hidden_layers=1)
     report = edgerelax.compile(folder, variants=("cpu",), quantise="q8").report
     schemes = {tensor.name: tensor.scheme for tensor in report.quantised}
     assert schemes["embedding.weight"] == schemes["layers.0.attention.q.weight"] == "q8"
-    assert schemes["layers.1.mlp_norm.weight"] == "keep"
+    assert schemes["layers.0.mlp_norm.weight"] == "keep"
+
+
+EXPERTS, INNER = 3, 32
+MIXTURE = {
+    "token_embd": (VOCABULARY, WIDTH),
+    "output_norm": (WIDTH,),
+    "blk.0.attn_norm": (WIDTH,),
+    "blk.0.attn_q": (WIDTH, WIDTH),
+    "blk.0.attn_k": (WIDTH, WIDTH),
+    "blk.0.attn_v": (WIDTH, WIDTH),
+    "blk.0.attn_output": (WIDTH, WIDTH),
+    "blk.0.attn_q_norm": (WIDTH // 2,),
+    "blk.0.attn_k_norm": (WIDTH // 2,),
+    "blk.0.ffn_norm": (WIDTH,),
+    "blk.0.ffn_gate_inp": (EXPERTS, WIDTH),
+    "blk.0.ffn_gate_exps": (EXPERTS, INNER, WIDTH),
+    "blk.0.ffn_up_exps": (EXPERTS, INNER, WIDTH),
+    "blk.0.ffn_down_exps": (EXPERTS, WIDTH, INNER),
+}
+
+
+def write_mixture(path: Path, packed: bool) -> Path:
+    """A layer of experts in three axes: as Q8_0, or the same numbers as f32."""
+    rng = np.random.default_rng(0)
+    writer = gguf.GGUFWriter(str(path), "qwen3moe")
+    writer.add_block_count(1)
+    writer.add_context_length(128)
+    writer.add_embedding_length(WIDTH)
+    writer.add_feed_forward_length(INNER)
+    writer.add_head_count(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(VOCABULARY)
+    writer.add_expert_count(EXPERTS)
+    writer.add_expert_used_count(2)
+    writer.add_expert_feed_forward_length(INNER)
+    for name, shape in MIXTURE.items():
+        data = rng.standard_normal(shape).astype(np.float32) / np.float32(shape[-1] ** 0.5)
+        if len(shape) == 3:
+            data = gguf.quantize(data, Type.Q8_0)
+            kind = Type.Q8_0 if packed else Type.F32
+            data = data if packed else gguf.dequantize(data, Type.Q8_0)
+            writer.add_tensor(f"{name}.weight", data, raw_dtype=kind)
+        else:
+            writer.add_tensor(f"{name}.weight", data)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_experts(tmp_path: Path) -> None:
+    """They stay in groups, or get those of linear layers; the router stays as it is."""
+    packed, plain = (write_mixture(tmp_path / f"{k}.gguf", k) for k in (True, False))
+    tokens = np.random.default_rng(1).integers(0, VOCABULARY, (2, 5))
+    found, wanted = (evaluate(load(path), {"tokens": tokens})["logits"] for path in (packed, plain))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    quantiser = Quantiser.of("linear=q4")
+    close = evaluate(load(packed, quantiser=quantiser), {"tokens": tokens})["logits"]
+    assert 0 < np.abs(close - wanted).max() < np.abs(wanted).max() / 2
+    schemes = {tensor.name: tensor.scheme for tensor in quantiser.tensors}
+    assert schemes["layers.0.experts.down.weight"] == "q4"
+    assert schemes["layers.0.experts.router.weight"] == "keep"
 
 
 def test_the_report(
@@ -67,7 +133,7 @@ def test_the_report(
     monkeypatch.chdir(tmp_path)
     cli = Command(tmp_path, capsys)
     write(cli.folder / "model.gguf", Type.Q8_0, layers=1)
-    options = "export", "model.gguf", "-o", "new", "--target", "cpu", "--quantise", "linear=q4"
+    options = "export", "model.gguf", "-o", "new", "--variant", "cpu", "--quantise", "linear=q4"
     done = cli(*options, "--json")
     assert done.code == 0
     told = json.loads(done.out)["quantised"]
@@ -79,10 +145,11 @@ def test_the_report(
     assert sum(t["elements"] for t in told) == (
         VOCABULARY * WIDTH + 3 * WIDTH * (WIDTH + HIDDEN) + 3 * WIDTH
     )
-    done = cli(*options)
-    lines = done.err.splitlines()
-    head = next(k for k, line in enumerate(lines) if line.split()[:1] == ["tensor"])
-    assert lines[head + 1].split()[:3] == [told[0]["name"], "q4", "5.00"]
-    assert re.search(r"\d\.\d\d bits per weight", lines[head - 1])
-    assert lines[-1].strip() == "4 tensors are as the file has them"
+    tensors = [QuantisedTensor(**{k: v for k, v in t.items() if k != "bits"}) for t in told]
+    lines = quantisation_table(tensors[::-1] * 3).splitlines()
+    assert re.search(r"\d\.\d\d bits per weight", lines[0])
+    assert lines[2].split()[:3] == [told[0]["name"], "q4", "5.00"]
+    assert len(lines) == 2 + SHOWN + 2
+    assert lines[-2].strip() == "… and 9 more, all with --json"
+    assert lines[-1].strip() == "12 tensors are as the file has them"
     assert "no way to quantise is called 'q3'" in cli.refused(*options[:-1], "q3")
