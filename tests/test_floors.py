@@ -16,10 +16,10 @@ FLOORS = (
     "codegen",
     "artifact",
     "hosts",
-    "pipeline checking api __init__",
+    "pipeline checking api",
     "chat",
     "serve",
-    "cli __main__",
+    "cli __main__ __init__",
 )
 FLOOR = {name: level for level, names in enumerate(FLOORS) for name in names.split()}
 OPEN = frozenset(["pipeline", "checking", "api", "__init__", "cli", "__main__"])

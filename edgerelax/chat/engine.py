@@ -55,7 +55,10 @@ class TokenMask(Protocol):
 
 
 class TokenStream(Iterator[Token], Protocol):
-    """Tokens as they are made. Closing it ends the work on them; more than once does no harm."""
+    """Tokens as they are made, read by one thread.
+
+    Closing it ends the work on them, more than once does no harm; any thread may.
+    """
 
     def close(self) -> None: ...
 

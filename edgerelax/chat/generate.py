@@ -4,7 +4,7 @@ import base64
 import secrets
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -33,10 +33,8 @@ from edgerelax.chat.openai import (
     FunctionCall,
     RequestError,
     StreamOptions,
-    Timings,
     Tool,
     ToolCall,
-    Usage,
     blaming,
     texts_of,
 )
@@ -55,27 +53,9 @@ from edgerelax.chat.prepare import (
 from edgerelax.chat.reply import Piece, Writer
 from edgerelax.chat.text import Text
 from edgerelax.chat.tools import Called, form_of, reader
+from edgerelax.chat.work import Work
 
 USAGE = StreamOptions(include_usage=True)
-
-
-@dataclass(slots=True)
-class Tally:
-    """Tokens and seconds of all texts that a request asks for."""
-
-    prompt: int = 0
-    generated: int = 0
-    started: float = field(default_factory=time.perf_counter)
-    first: float | None = None
-    generation: float = 0.0
-    steps: int = 0
-
-    def usage(self) -> Usage:
-        return Usage(self.prompt, self.generated, self.prompt + self.generated)
-
-    def timings(self) -> Timings:
-        rate = self.steps / self.generation if self.steps and self.generation else None
-        return Timings(self.first or 0.0, self.generation, rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,26 +71,40 @@ class Head:
 class Chat:
     """A model to talk with. Requests are checked before anything is generated.
 
-    Streams may be closed at any time; that ends the work on them.
+    Streams may be closed at any time by who reads them; that ends the work on them. Others end it
+    by the `Work` that they gave, which counts as well. A model may lack `engine` or `embedder`.
     """
 
     def __init__(
-        self, text: Text, engine: Engine, name: str = "edgerelax", embedder: Embedder | None = None
+        self,
+        text: Text,
+        engine: Engine | None,
+        name: str = "edgerelax",
+        embedder: Embedder | None = None,
     ) -> None:
         self.text, self.engine, self.name = text, engine, name
         self._embedder = embedder
-        self._limits = Limits(engine.context, text.vocabulary, text.ends)
         self._form = form_of(text.template.source)
 
     @cached_property
     def _grammars(self) -> Grammars:
         return Grammars(self.text.tokenizer, self.text.vocabulary, self.text.ends)
 
-    def chat(self, request: ChatRequest) -> ChatCompletion:
-        """The whole answer. Raises RequestError for a request that can't be met."""
-        return chat_answer(self.stream_chat(changed(request, stream_options=USAGE)))
+    @property
+    def _limits(self) -> Limits:
+        return Limits(self._generator.context, self.text.vocabulary, self.text.ends)
 
-    def stream_chat(self, request: ChatRequest) -> Generator[ChatChunk]:
+    @property
+    def _generator(self) -> Engine:
+        if self.engine is None:
+            raise RequestError(f"{self.name} gives embeddings, it writes nothing", node="model")
+        return self.engine
+
+    def chat(self, request: ChatRequest, work: Work | None = None) -> ChatCompletion:
+        """The whole answer. Raises RequestError for a request that can't be met."""
+        return chat_answer(self.stream_chat(changed(request, stream_options=USAGE), work))
+
+    def stream_chat(self, request: ChatRequest, work: Work | None = None) -> Generator[ChatChunk]:
         """The answer as it is written. Raises RequestError at once, not with the first chunk."""
         tools = tools_of(request)
         grammar = calls_grammar(request, self._form, lambda: self._grammars)
@@ -125,7 +119,7 @@ class Chat:
             )
             for _ in range(request.n or 1)
         ]
-        return self._chat_chunks(request, one, writers, grammar)
+        return self._chat_chunks(request, one, writers, grammar, work or Work())
 
     def _prompt(self, request: ChatRequest, tools: Sequence[Tool]) -> list[int]:
         messages, given = messages_of(request), [fields_of(tool) for tool in tools]
@@ -134,13 +128,19 @@ class Chat:
             return self.text.tokenizer.encode(text, framed=False)
 
     def _chat_chunks(
-        self, request: ChatRequest, one: Job, writers: Sequence[Writer], grammar: MakeGrammar | None
+        self,
+        request: ChatRequest,
+        one: Job,
+        writers: Sequence[Writer],
+        grammar: MakeGrammar | None,
+        work: Work,
     ) -> Generator[ChatChunk]:
-        head, tally = self._head(request, "chatcmpl"), Tally(prompt=len(one.prompt))
+        head = self._head(request, "chatcmpl")
+        work.prompt = len(one.prompt)
         for index, writer in enumerate(writers):
             yield _chunk(head, ChunkChoice(index, Delta(role="assistant", content="")))
             called = 0
-            for piece in self._pieces(_drawn(one, index), writer, grammar, tally):
+            for piece in self._pieces(_drawn(one, index), writer, grammar, work):
                 logged = request.logprobs and piece.tokens
                 probs = chat_logprobs(self.text.tokenizer, piece.tokens) if logged else None
                 if piece.text or piece.calls:
@@ -150,14 +150,17 @@ class Chat:
                     yield _chunk(head, ChunkChoice(index, Delta(), piece.reason))
                 called += len(piece.calls)
         if head.usage is None:
-            figures = tally.usage(), tally.timings()
+            figures = work.usage(), work.timings()
             yield ChatChunk(head.id, head.created, head.model, [], *figures)
 
-    def complete(self, request: CompletionRequest) -> Completion:
+    def complete(self, request: CompletionRequest, work: Work | None = None) -> Completion:
         """The whole completion. Raises RequestError for a request that can't be met."""
-        return completion_answer(self.stream_completion(changed(request, stream_options=USAGE)))
+        asked = changed(request, stream_options=USAGE)
+        return completion_answer(self.stream_completion(asked, work))
 
-    def stream_completion(self, request: CompletionRequest) -> Generator[Completion]:
+    def stream_completion(
+        self, request: CompletionRequest, work: Work | None = None
+    ) -> Generator[Completion]:
         """Completions as they are written, one after another. Raises RequestError at once."""
         if request.echo and request.logprobs is not None:
             raise RequestError("echo: a prompt's own logprobs are not to be had", node="echo")
@@ -165,25 +168,29 @@ class Chat:
         grammar = format_grammar(request, lambda: self._grammars)
         wanted = request.max_tokens or COMPLETION_TOKENS
         jobs = [job(request, prompt, "prompt", wanted, self._limits) for prompt in prompts]
-        return self._completion_chunks(request, jobs, grammar)
+        return self._completion_chunks(request, jobs, grammar, work or Work())
 
     def _completion_chunks(
-        self, request: CompletionRequest, jobs: Sequence[Job], grammar: MakeGrammar | None
+        self,
+        request: CompletionRequest,
+        jobs: Sequence[Job],
+        grammar: MakeGrammar | None,
+        work: Work,
     ) -> Generator[Completion]:
         head, count = self._head(request, "cmpl"), request.n or 1
-        tally = Tally(prompt=sum(len(one.prompt) for one in jobs))
+        work.prompt = sum(len(one.prompt) for one in jobs)
         for index in range(len(jobs) * count):
             one = _drawn(jobs[index // count], index % count)
             if request.echo:
                 text = self.text.tokenizer.decode(one.prompt)
                 yield _completion(head, CompletionChoice(index, text))
             writer = Writer(self.text.tokenizer, one.ending, fresh=False)
-            for piece in self._pieces(one, writer, grammar, tally):
+            for piece in self._pieces(one, writer, grammar, work):
                 logged = request.logprobs is not None and piece.tokens
                 probs = completion_logprobs(self.text.tokenizer, piece.tokens) if logged else None
                 yield _completion(head, CompletionChoice(index, piece.text, piece.reason, probs))
         if head.usage is None:
-            figures = tally.usage(), tally.timings()
+            figures = work.usage(), work.timings()
             yield Completion(head.id, head.created, head.model, [], *figures)
 
     def embed(self, request: EmbeddingRequest) -> Embeddings:
@@ -219,29 +226,34 @@ class Chat:
         return Head(number, int(time.time()), self.name, None if with_usage else UNSET)
 
     def _pieces(
-        self, one: Job, writer: Writer, grammar: MakeGrammar | None, tally: Tally
+        self, one: Job, writer: Writer, grammar: MakeGrammar | None, work: Work
     ) -> Generator[Piece]:
         """What an answer grows by, to the piece with the reason of its end."""
         mask = None if grammar is None else grammar()
-        stream = self.engine.generate(one.prompt, one.sampling, mask)
+        stream = self._generator.generate(one.prompt, one.sampling, mask)
+        work.watch(stream)
         begun: float | None = None
         try:
+            work.check()
             for token in stream:
                 now = time.perf_counter()
                 begun = now if begun is None else begun
-                tally.first = now - tally.started if tally.first is None else tally.first
-                tally.generated += 1
-                tally.steps += writer.count > 0
+                work.first = now - work.started if work.first is None else work.first
+                work.generated += 1
+                work.steps += writer.count > 0
                 piece = writer.push(token)
                 if piece:
                     yield piece
                 if piece.reason is not None:
                     return
+                work.check()
+            work.check()
             yield writer.finish()
         finally:
+            work.watch(None)
             stream.close()
             if begun is not None:
-                tally.generation += time.perf_counter() - begun
+                work.generation += time.perf_counter() - begun
 
 
 def _drawn(one: Job, index: int) -> Job:

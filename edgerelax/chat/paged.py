@@ -8,6 +8,7 @@ begins again when there is room; nothing is lost by it.
 
 import threading
 from collections.abc import Sequence as Tokens
+from dataclasses import dataclass
 from types import TracebackType
 
 import numpy as np
@@ -29,6 +30,17 @@ OUTSIDE = np.int32(1 << 30)
 """A slot of no cache."""
 
 Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Texts in the batch and before it, pages held and in all, prompt tokens found in the cache."""
+
+    running: int
+    waiting: int
+    pages_used: int
+    pages: int
+    reused: int
 
 
 class PagedEngine:
@@ -56,11 +68,13 @@ class PagedEngine:
         self.context = min(language.context, self.pool.count * size)
         self.vocabulary, self._names = language.vocabulary, language.functions
         self._session, self._limit = session, language.context
+        self.texts = texts
         self._rows = list(reversed(range(texts)))
         self._waiting: list[Sequence] = []
         self._active: list[Sequence] = []
         self._turn = threading.Condition()
         self._busy = False
+        self._reused = 0
         session.allocate({"slots": self.pool.count * size, "rows": texts})
 
     def generate(
@@ -83,6 +97,14 @@ class PagedEngine:
         with self._turn:
             self._waiting.append(sequence)
         return Stream(self, sequence)
+
+    @property
+    def load(self) -> Load:
+        """What goes on at this moment, and since the engine was made."""
+        with self._turn:
+            used = self.pool.count - self.pool.available
+            counts = len(self._active), len(self._waiting)
+            return Load(*counts, used, self.pool.count, self._reused)
 
     def next_token(self, sequence: Sequence) -> Token | None:
         """The text's next token; None at its end. Raises what its computation raised."""
@@ -148,6 +170,7 @@ class PagedEngine:
                 return
             if sequence.row is None:
                 sequence.row = self._rows.pop()
+            self._reused += sequence.cached
             self._active.append(self._waiting.pop(0))
 
     def _reserve(self, sequence: Sequence, count: int) -> bool:

@@ -16,6 +16,7 @@ from edgerelax.chat.generate import Chat
 from edgerelax.chat.template import ChatTemplate
 from edgerelax.chat.text import Text
 from edgerelax.chat.tokenizer import Tokenizer
+from edgerelax.frontends.language.text import Text as Assets
 
 SPECIAL = ("<|im_start|>", "<|im_end|>", "<|end|>")
 USERS = ("<tool_call>", "</tool_call>")
@@ -175,3 +176,9 @@ def engine_of(made: Chat) -> Scripted:
 
 def body(**fields: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": "hello"}], **fields}
+
+
+def assets(template: str = TAGGED) -> Assets:
+    """What an artifact of a model with these tokens carries."""
+    assert END is not None
+    return Assets(tokenizer().data, {"default": template}, eos=(END,))

@@ -12,6 +12,7 @@ from edgerelax.frontends.language.context import Attend
 from edgerelax.frontends.language.decoder import GeneralDecoder
 from edgerelax.frontends.language.functions import language_module
 from edgerelax.frontends.language.rope import Rope
+from edgerelax.frontends.language.text import Text
 from edgerelax.hosts.session import Session
 from edgerelax.ir.graph import Module
 
@@ -20,11 +21,11 @@ OUTSIDE = 1 << 30  # a slot of no cache
 ROPE = Rope((1.0, 0.3, 0.1, 0.02))
 
 
-def tiny() -> Module:
+def tiny(vocabulary: int = VOCABULARY, text: Text | None = None) -> Module:
     """Two layers, one of which sees a window only; four heads on two keys and values."""
     plan = (Plan(Attend(), ROPE), Plan(Attend(window=9, cap=20.0), ROPE))
     config = Config(
-        width=24, heads=4, groups=2, head_width=8, hidden=40, vocabulary=VOCABULARY, context=256,
+        width=24, heads=4, groups=2, head_width=8, hidden=40, vocabulary=vocabulary, context=256,
         plan=plan, tied=True,
     )  # fmt: skip
     model = GeneralDecoder(config)
@@ -35,7 +36,7 @@ def tiny() -> Module:
             for name, p in model.parameters()
         }
     )
-    return language_module(model, config)
+    return language_module(model, config, text=text)
 
 
 @pytest.fixture(scope="module", params=("cpu", "wgpu"))

@@ -1,0 +1,78 @@
+"""A language model's artifact as something to talk with."""
+
+from pathlib import Path
+from types import TracebackType
+
+from edgerelax.api import open_session
+from edgerelax.artifact.store import Artifact
+from edgerelax.chat.embedding import SessionEmbedder
+from edgerelax.chat.generate import Chat
+from edgerelax.chat.paged import PagedEngine
+from edgerelax.chat.text import Text
+from edgerelax.hosts.session import Session
+
+TEXTS = 8
+"""How many answers are written at once, if nobody says."""
+
+
+class LoadedChat(Chat):
+    """A chat and the session that it runs on. Closing it frees both."""
+
+    def __init__(
+        self,
+        session: Session,
+        name: str = "edgerelax",
+        cache_tokens: int | None = None,
+        texts: int = TEXTS,
+    ) -> None:
+        """Raises InputError for an artifact of no language model, and of one that does nothing."""
+        text, language = Text.of(session.artifact), session.artifact.manifest.language
+        assert language is not None
+        embedder = SessionEmbedder(session, language) if "embed" in language.functions else None
+        only_embeds = embedder is not None and "step" not in language.functions
+        self.paged = None if only_embeds else PagedEngine(session, language, cache_tokens, texts)
+        super().__init__(text, self.paged, name, embedder)
+        self.session = session
+
+    def close(self) -> None:
+        """Free the model's memory. Nothing may be under way."""
+        self.session.close()
+
+    def __enter__(self) -> "LoadedChat":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def load_chat(
+    folder: str | Path,
+    device: str = "auto",
+    *,
+    variant: str | None = None,
+    threads: int | None = None,
+    cache_tokens: int | None = None,
+    texts: int = TEXTS,
+    name: str | None = None,
+) -> LoadedChat:
+    """Load a language model's artifact to talk with.
+
+    `device`, `variant` and `threads` are as for `load`. `cache_tokens` are what the cache of keys
+    and values has room for, of all texts together; None takes the model's context, 4096 at most.
+    `texts` are how many answers are written at once. `name` is the model's in requests and answers,
+    else the folder's. Raises InputError for an artifact that is of no language model.
+    """
+    path = Path(folder)
+    artifact = Artifact.open(path)
+    Text.of(artifact)  # says what is missing before the weights are read
+    session = open_session(artifact, device, variant, threads=threads)
+    try:
+        return LoadedChat(session, name or path.resolve().name, cache_tokens, texts)
+    except BaseException:
+        session.close()
+        raise

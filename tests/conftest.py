@@ -1,0 +1,19 @@
+"""Artifacts that several packages of tests read."""
+
+from pathlib import Path
+
+import pytest
+
+import edgerelax
+from tests.chat import fakes
+
+
+@pytest.fixture(scope="session")
+def small_chat(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A chat with a random model that knows the tokens of `fakes.tokenizer`, for the CPU."""
+    from tests.frontends.language.test_cache import tiny
+
+    module = tiny(len(fakes.tokenizer()), fakes.assets())
+    folder = tmp_path_factory.mktemp("chat") / "small"
+    edgerelax.compile(module, target="cpu", variants=("cpu",)).save(folder)
+    return folder
