@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from gguf import PoolingType
 
 from edgerelax.frontends.dims import DimSpec
 from edgerelax.frontends.gguf.reading import File
@@ -11,14 +12,18 @@ from edgerelax.frontends.gguf.settings import FACTORS, settings_of
 from edgerelax.frontends.gguf.tokenizer import text_of
 from edgerelax.frontends.language.architectures import by_gguf
 from edgerelax.frontends.language.decoder import GeneralDecoder
+from edgerelax.frontends.language.encoder import Pooling, embedding_module
 from edgerelax.frontends.language.functions import language_module, longest
 from edgerelax.frontends.language.weights import load_weights, name_of
 from edgerelax.frontends.nn.quantise import Quantiser
+from edgerelax.ir.diagnostics import UnsupportedError
 from edgerelax.ir.graph import Module
 
 NAMES = {
     "embedding": "token_embd",
     "positions": "position_embd",
+    "types": "token_types",
+    "embedding_norm": "token_embd_norm",
     "norm": "output_norm",
     "head": "output",
     "layers.{n}.attention_norm": "blk.{n}.attn_norm",
@@ -45,7 +50,21 @@ NAMES = {
     "layers.{n}.experts.shared.down": "blk.{n}.ffn_down_shexp",
     "layers.{n}.experts.shared_gate": "blk.{n}.ffn_gate_inp_shexp",
 }
-"""Our modules' names and those of GGUF files, the same for all architectures."""
+"""Our modules' names and those of GGUF files, the same for all architectures,"""
+
+NAMES_OF_SUMS = {
+    **NAMES,
+    "layers.{n}.attention_post_norm": "blk.{n}.attn_output_norm",
+    "layers.{n}.mlp_post_norm": "blk.{n}.layer_output_norm",
+}
+"""but for norms of residual sums."""
+
+POOLINGS: dict[int, Pooling] = {
+    PoolingType.MEAN: "mean",
+    PoolingType.CLS: "first",
+    PoolingType.LAST: "last",
+}
+"""By `pooling_type`."""
 
 
 def load(
@@ -53,8 +72,9 @@ def load(
     dims: Mapping[str, DimSpec] | None = None,
     quantiser: Quantiser | None = None,
 ) -> Module:
-    """The module of a file's language model: see `language_module`.
+    """The module of a file's language model: see `language_module`, `embedding_module`.
 
+    It is the latter for encoders, and where the file says how vectors are made of hidden states.
     `quantiser` says how weights are stored, and learns what that cost; without it they stay as the
     file has them. Raises InputError for a file that is damaged or contradicts itself,
     UnsupportedError for an architecture, a tensor or a tokenizer that is not known.
@@ -62,6 +82,10 @@ def load(
     file = File(path)
     name, text = str(file.value("general.architecture")), text_of(file)
     model = decoder_of(file, longest(dims), quantiser)
+    encoder, pooling = by_gguf(name, file.path.name).encoder, _pooling(file, name)
+    if encoder or pooling is not None:
+        how = pooling or "mean"
+        return embedding_module(model, model.config, how, encoder, dims, name, text)
     return language_module(model, model.config, dims, name, text)
 
 
@@ -73,8 +97,19 @@ def decoder_of(
     factors = {name: np.asarray(file.read(name)) for name in FACTORS if name in file.names}
     config = architecture.config(settings_of(file, factors), longest)
     model = GeneralDecoder(config)
+    names = NAMES_OF_SUMS if config.norms_of_sums else NAMES
     load_weights(
-        model, file, lambda parameter: name_of(parameter, NAMES), tuple(FACTORS),
+        model, file, lambda parameter: name_of(parameter, names), tuple(FACTORS),
         quantiser=quantiser,
     )  # fmt: skip
     return model
+
+
+def _pooling(file: File, name: str) -> Pooling | None:
+    """How hidden states become vectors; None where the file doesn't say."""
+    kind = int(file.value(f"{name}.pooling_type", PoolingType.NONE))
+    if kind == PoolingType.NONE:
+        return None
+    if kind not in POOLINGS:
+        raise UnsupportedError(f"{file.path.name}: pooling of type {kind} is not known")
+    return POOLINGS[kind]

@@ -84,6 +84,7 @@ def settings_of(file: File, factors: dict[str, Array]) -> Settings:
     values = {ours: value(key) for key, ours in KEYS.items()}
     values = {key: found for key, found in values.items() if found is not None}
     values.setdefault("vocab_size", len(file.texts("tokenizer.ggml.tokens", [])))
+    values["type_vocab_size"] = _types(file)
     if "moe_intermediate_size" in values:
         values.setdefault("intermediate_size", values["moe_intermediate_size"])
     _check_layers(values, file)
@@ -111,6 +112,12 @@ def _one(found: Any, key: str, file: File) -> Any:
     if len(set(found)) != 1:
         raise UnsupportedError(f"{file.path.name}: {key} differs between layers: {found[:8]}")
     return found[0]
+
+
+def _types(file: File) -> int:
+    """How many types of tokens there are embeddings for."""
+    there = "token_types.weight" in file.names
+    return int(file.value("tokenizer.ggml.token_type_count", 2)) if there else 0
 
 
 def _by_tensors(names: Collection[str]) -> dict[str, Any]:

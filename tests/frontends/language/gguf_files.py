@@ -28,7 +28,7 @@ NEIGHBOURS = ("llama", "granite", "smollm3")
 STACKED = re.compile(r"(.*(?:experts|layernorm\.norms))\.(\d+)(?:\.(\w+))?\.weight")
 
 
-def write(folder: Path, path: Path) -> Path:
+def write(folder: Path, path: Path, pooling: gguf.PoolingType | None = None) -> Path:
     """A folder's model as a GGUF file of f32."""
     said = json.loads((folder / "config.json").read_text())
     name = KINDS.get(said["model_type"], said["model_type"])
@@ -36,11 +36,16 @@ def write(folder: Path, path: Path) -> Path:
     sizes(writer, said, name)
     positions(writer, said, name)
     particulars(writer, said, name)
+    if pooling is not None:
+        writer.add_pooling_type(pooling)
     count = said.get("num_hidden_layers", said.get("n_layer"))
     names = gguf.get_tensor_name_map(MODELS[name], count)
     tensors = stacked(load_file(folder / "model.safetensors"))
     for own, data in tensors.items():
-        theirs = names.get_name(own, try_suffixes=(".weight", ".bias"))
+        if own.startswith("pooler."):
+            continue  # the converter leaves it out
+        ends = (".weight", ".bias")
+        theirs = names.get_name(own, ends) or names.get_name(f"model.{own}", ends)
         assert theirs is not None, own
         if not (said.get("tie_word_embeddings") and theirs == "output.weight"):
             writer.add_tensor(theirs, np.ascontiguousarray(converted(own, data, said, name)))
@@ -132,6 +137,8 @@ def particulars(writer: gguf.GGUFWriter, said: dict[str, Any], name: str) -> Non
         writer.add_embedding_scale(said["embedding_multiplier"])
         writer.add_residual_scale(said["residual_multiplier"])
         writer.add_logit_scale(said["logits_scaling"])
+    if "type_vocab_size" in said:
+        writer.add_token_type_count(said["type_vocab_size"])
     if "use_parallel_residual" in said:
         writer.add_parallel_residual(said["use_parallel_residual"])
 

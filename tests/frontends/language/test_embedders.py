@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf import PoolingType
 from tokenizers import Tokenizer, models
 
 import edgerelax
+from edgerelax.frontends.gguf import load as load_gguf
 from edgerelax.frontends.hf.load import load
 from edgerelax.frontends.hf.pooling import pooling_of
 from edgerelax.ir.diagnostics import UnsupportedError
 from edgerelax.ir.evaluate import evaluate
+from tests.frontends.language import gguf_files
 from tests.frontends.language.cases import SIZES, VOCABULARY
 
 LENGTHS = np.array([9, 4, 1])
@@ -84,9 +87,15 @@ def test_vectors_equal_those_of_transformers(
 ) -> None:
     model = write(tmp_path, kind, pooling)
     tokens = np.random.default_rng(0).integers(2, VOCABULARY, (3, 9))
-    found = evaluate(load(tmp_path), {"tokens": tokens, "lengths": LENGTHS}, "embed")
+    modules = [load(tmp_path)]
+    if kind in ("bert", "qwen3"):
+        type_of = {None: None, "cls_token": PoolingType.CLS, "lasttoken": PoolingType.LAST}
+        path = gguf_files.write(tmp_path, tmp_path / "model.gguf", type_of[pooling])
+        modules.append(load_gguf(path))
     wanted = vectors(model, tokens, pooling or "mean_tokens")
-    np.testing.assert_allclose(found["embeddings"], wanted, rtol=1e-4, atol=1e-5)
+    for module in modules:
+        found = evaluate(module, {"tokens": tokens, "lengths": LENGTHS}, "embed")["embeddings"]
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_an_artifact_embeds(tmp_path: Path) -> None:

@@ -98,7 +98,13 @@ _NAMES = {
 _UNUSED = (r"(.*\.)?pooler\..*", r"(cls|lm_head)\..*", r".*embeddings\.position_ids")
 
 BERT = Architecture(
-    ("bert",), _bert, names=_NAMES, prefixes=("bert.", ""), unused=_UNUSED, encoder=True
+    ("bert",),
+    _bert,
+    gguf=("bert",),
+    names=_NAMES,
+    prefixes=("bert.", ""),
+    unused=_UNUSED,
+    encoder=True,
 )
 ROBERTA = Architecture(
     ("roberta", "xlm-roberta"),
