@@ -52,6 +52,7 @@ from edgerelax.passes.place import Device, place
 from edgerelax.passes.plan_memory import plan_memory
 from edgerelax.passes.round_weights import round_weights
 from edgerelax.passes.sink_factors import sink_factors
+from edgerelax.passes.split_weights import split_weights
 from edgerelax.schedule.select import schedule, schedule_plainly
 from edgerelax.schedule.target import VARIANTS, WASM, Target, Variant
 from edgerelax.sym import Symbol
@@ -71,6 +72,7 @@ GRAPH: tuple[Pass, ...] = (
     fold_scales,  # after cse: a weight that two operators share is one constant
     sink_factors,  # before combine_matmuls: a slice shares its weight with others
     combine_matmuls,  # after fold_scales: biases and scales are where it looks for them
+    split_weights,  # after combine_matmuls: of what it joins, nothing is cut again
     fuse_attention,  # after combine_matmuls: heads are views of the product it made
     guard,  # needs the operators' rules; what nothing uses needs no check
     dispatch_library,  # before legalize: patterns are of operators; from here on per device
@@ -96,6 +98,7 @@ OPTIONAL = frozenset(
         "fold_scales",
         "sink_factors",
         "combine_matmuls",
+        "split_weights",
         "fuse_attention",
         "dispatch_library",
         "layout",

@@ -46,8 +46,7 @@ them at four batch sizes on
 
 and wrote this page. It shows for each model and host the largest difference from onnxruntime,
 relative to the output's scale; up to 1e-3 is equal (Smart Turn: 5e-3, as near as onnxruntime is to
-itself). Weights above 128 MiB need an adapter that binds so much at once. An empty field was not
-run.
+itself). An empty field was not run.
 """
 Record = dict[str, dict[str, Any]]
 """By model and host: `shapes` and `difference`, or why it was `refused`."""
