@@ -2,8 +2,8 @@
 
 `TEMPLATES[kind](*input arrays, **params)` gives one array or several. Symbolic parameters come
 evaluated. Schedules implement a kind per device; the meaning stands here alone (that of attention
-in attention.py, that of lstm, gru and rnn in recurrence.py, that of sample_tokens in
-token_sampling.py).
+in attention.py, that of lstm, gru and rnn in recurrence.py, those of sample_tokens and
+greedy_tokens in token_sampling.py).
 """
 
 import math
@@ -18,7 +18,7 @@ from edgerelax.ir.diagnostics import VerifyError
 from edgerelax.ir.dtypes import from_numpy
 from edgerelax.ir.kernel_interp import compute_type
 from edgerelax.ir.recurrence import RECURRENCES
-from edgerelax.ir.token_sampling import sample_tokens
+from edgerelax.ir.token_sampling import greedy_tokens, sample_tokens
 
 Array = npt.NDArray[Any]
 
@@ -128,6 +128,7 @@ TEMPLATES: dict[str, Callable[..., Any]] = {
     **RECURRENCES,
     "attention": attention,
     "cumsum": cumsum,
+    "greedy_tokens": greedy_tokens,
     "sample_tokens": sample_tokens,
     "topk": topk,
     "nonzero": nonzero,

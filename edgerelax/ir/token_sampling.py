@@ -1,4 +1,4 @@
-"""The template `sample_tokens`: a token per row of logits, drawn as language models do.
+"""The templates `sample_tokens` and `greedy_tokens`: a token per row of logits.
 
 With x the logits of a row, NaN counting as -inf, and m their maximum, tokens weigh
 e = exp((x - m) / temperature), in f32. Those are kept that pass all of
@@ -50,6 +50,11 @@ def uniforms(seeds: Array, steps: Array, count: int) -> Array:
         bits = mix(mix(ids + first) ^ second)
     number = (bits.astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-32)
     return np.asarray(np.minimum(number, np.float32(BELOW_ONE)))
+
+
+def greedy_tokens(x: Array) -> Array:
+    """The most likely tokens i32[b] by logits f32[b, v]; of equals, and of none, the first."""
+    return np.asarray(finite(x).argmax(axis=1), np.int32)
 
 
 def sample_tokens(

@@ -1,4 +1,4 @@
-"""The operator that draws tokens from logits; ir/token_sampling.py says how."""
+"""The operators that draw tokens from logits; ir/token_sampling.py says how."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from edgerelax.ir.assumptions import nonzero
 from edgerelax.ir.dtypes import F32, I32
 from edgerelax.ir.loop import LoopFunc, Template
 from edgerelax.ir.op import Array, CallSite, Operator, Sample, normal
-from edgerelax.ir.token_sampling import sample_tokens
+from edgerelax.ir.token_sampling import greedy_tokens, sample_tokens
 from edgerelax.ir.types import Annotation, Tensor, Tuple
 from edgerelax.ops.maps import (
     equal_dim,
@@ -17,7 +17,7 @@ from edgerelax.ops.maps import (
     present,
     tensor_of,
 )
-from edgerelax.sym import as_expr, prove_le
+from edgerelax.sym import Expr, as_expr, prove_le
 
 _COLUMNS = {"numbers": 3, "integers": 2}
 _RANKS = {"x": 2, "numbers": 2, "integers": 2, "steps": 1, "raw": 2}
@@ -40,8 +40,7 @@ def _infer(site: CallSite) -> Annotation:
     if x.dims is None:
         return Tuple((Tensor(None, I32, 1), Tensor(None, F32, 1)))
     rows, length = x.dims
-    if not nonzero(length, "a row of logits must not be empty: nothing to choose from"):
-        raise fail(site, "there are no logits to choose from")
+    _check_choice(site, length)
     for name, tensor in found.items():
         if tensor.dims is None:
             continue
@@ -51,6 +50,29 @@ def _infer(site: CallSite) -> Annotation:
         if name in _COLUMNS and prove_le(as_expr(_COLUMNS[name]), tensor.dims[1]) is False:
             raise fail(site, f"{name} has {tensor.dims[1]} columns, needs {_COLUMNS[name]}")
     return Tuple((Tensor((rows,), I32), Tensor((rows,), F32)))
+
+
+def _check_choice(site: CallSite, length: Expr) -> None:
+    if not nonzero(length, "a row of logits must not be empty: nothing to choose from"):
+        raise fail(site, "there are no logits to choose from")
+
+
+def _infer_greedy(site: CallSite) -> Annotation:
+    x = tensor_of(site, 0)
+    if x.dtype not in (None, F32):
+        raise fail(site, f"x of {x.dtype}", "it is f32")
+    if x.rank not in (None, 2):
+        raise fail(site, f"x of rank {x.rank}", "it has rank 2")
+    if x.dims is None:
+        return Tensor(None, I32, 1)
+    _check_choice(site, x.dims[1])
+    return Tensor((x.dims[0],), I32)
+
+
+def _lower_greedy(site: CallSite) -> LoopFunc:
+    return loop_func(
+        site, [Template("greedy_tokens", present(inputs_of(site)), outputs_of_site(site))]
+    )
 
 
 def _lower(site: CallSite) -> LoopFunc:
@@ -83,6 +105,19 @@ OPERATORS = (
             Sample((normal(6, 12) * 4, *_settings(6), normal(6, 12))),
             Sample((normal(1, 1), *_settings(1), None)),
             Sample((normal(0, 5), *(a[:0] for a in _settings(6)), None)),
+        ),
+    ),
+    Operator(
+        "greedy_tokens",
+        ("x",),
+        _infer_greedy,
+        greedy_tokens,
+        _lower_greedy,
+        samples=(
+            Sample((normal(3, 11),)),
+            Sample((normal(2, 12),)),
+            Sample((np.array([[1, 4, 4, np.nan], [-np.inf] * 4, [np.nan] * 4], np.float32),)),
+            Sample((normal(0, 5),)),
         ),
     ),
 )

@@ -41,6 +41,10 @@ def sampling(v: ExprLike, raw: bool = False) -> LoopFunc:
     return template("sample_tokens", inputs, [buf("token", I32, B), buf("logprob", F32, B)])
 
 
+def choosing(v: ExprLike) -> LoopFunc:
+    return template("greedy_tokens", [buf("x", F32, B, v)], [buf("token", I32, B)])
+
+
 def settings(kinds: Sequence[tuple[float, ...]], seed: int = 0) -> list[Any]:
     """Numbers, integers and steps of rows of these kinds."""
     rng = np.random.default_rng(seed)
@@ -88,6 +92,17 @@ def test_odd_sizes(target: Target, v: int, rows: int) -> None:
     agrees(sampling(v if known else V, raw=known), arrays, target)
 
 
+@pytest.mark.parametrize(("v", "rows"), SIZES)
+@pytest.mark.parametrize("target", (SMALL_GROUPS, WASM), ids=lambda t: t.name)
+def test_greedy(target: Target, v: int, rows: int) -> None:
+    """Of equals the first, wherever it is."""
+    x = np.minimum(logits(rows, v), 4.0).round()
+    agrees(choosing(v if v % 2 == 0 else V), [x], target)
+    x[:] = -2
+    x[:, v - 1] = 5
+    agrees(choosing(V), [x], target)
+
+
 @pytest.mark.parametrize("subgroup", (0, 32))
 def test_whole_workgroups(subgroup: int) -> None:
     arrays = [logits(2, 300), *settings([KINDS[2], KINDS[4]])]
@@ -103,6 +118,14 @@ def test_hosts(target: Target, run: Any) -> None:
     v, rows = 32003, len(KINDS)
     arrays = [logits(rows, v), *settings(KINDS), logits(rows, v, 1)]
     agrees(sampling(v, raw=True), arrays, target, on_host(run))
+
+
+@pytest.mark.parametrize(("target", "run"), HOSTS, ids=("wasm", "wgpu"))
+def test_greedy_on_hosts(target: Target, run: Any) -> None:
+    """More tokens than lavapipe lets a loop have turns."""
+    x = logits(2, 150001)
+    x[0, [149999, 150000]] = 99
+    agrees(choosing(150001), [x], target, on_host(run))
 
 
 @pytest.mark.parametrize("subgroups", (False, True))
@@ -136,6 +159,7 @@ def test_what_is_not_a_number(kind: tuple[float, ...]) -> None:
     arrays = [BROKEN, *settings([kind] * len(BROKEN))]
     for target in (WEBGPU_SOFTWARE, WASM):
         agrees(sampling(5), arrays, target)
+        agrees(choosing(5), [BROKEN], target)
     token, logprob = run_loop(sampling(5), arrays, {"b": len(BROKEN)})
     assert token[0] in (1, 4) and token[3] in (1, 3)
     assert (token[1], token[2], token[4]) == (0, 0, 2)

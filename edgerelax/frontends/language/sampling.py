@@ -65,7 +65,7 @@ class Settings:
 
 def greedy(logits: Tensor) -> Tensor:
     """The most likely token of each row: f32[b, v] → i32[b]; of equals the smallest."""
-    return apply("argmax", _numbers(logits), axis=-1, keepdims=False).cast(I32)
+    return apply("greedy_tokens", logits)
 
 
 def sample(

@@ -25,6 +25,7 @@ EMITTERS: dict[str, Emitter] = {
     "nonzero": nonzero.emit,
     "scatter": scatter.emit_elements,
     "scatter_nd": scatter.emit_slices,
+    "greedy_tokens": token_sampling.emit_greedy,
     "sample_tokens": token_sampling.emit,
     "topk": topk.emit,
     "lstm": recurrence.emit,

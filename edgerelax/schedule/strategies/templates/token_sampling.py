@@ -7,14 +7,15 @@ Each pass sums up, for a few bounds at once, how many weights reach a bound, or 
 after 30 bits it is exact. The draw is a race between the kept ones (ir/token_sampling.py), so
 nothing depends on which invocation has which token.
 
-Passes that a row does not need (top-k off, temperature 0) run over nothing.
+Passes that a row does not need (top-k off, temperature 0) run over nothing. Batches that are all
+greedy have a kernel of their own.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from edgerelax.ir.dtypes import F32, U32
+from edgerelax.ir.dtypes import F32, I32, U32
 from edgerelax.ir.kernel import (
     LOCAL,
     WORKGROUP,
@@ -65,8 +66,14 @@ Write = Callable[[Axis], None]
 def emit(template: Template, name: str, weights: frozenset[str], target: Target) -> Emitted:
     """One kernel and the workspace of the weights."""
     body = Body(target, weights)
-    row = _Row(template, body, _threads(template, target))
+    row = _Draw(template, body, _threads(template, target))
     return Emitted((row.kernel(name),), (row.e,))
+
+
+def emit_greedy(template: Template, name: str, weights: frozenset[str], target: Target) -> Emitted:
+    """One kernel that reads the row twice."""
+    row = _Greedy(template, Body(target, weights), _threads(template, target))
+    return Emitted((row.kernel(name, template.outputs[0]),))
 
 
 def _threads(template: Template, target: Target) -> int:
@@ -131,37 +138,13 @@ _ZEROS = KConst(F32, 4, 0.0)
 
 
 class _Row:
-    """Writes the kernel: what all invocations of a row do."""
+    """What writes kernels whose invocations share a row of logits."""
 
     def __init__(self, template: Template, body: Body, threads: int) -> None:
         self.body, self.w, self.s, self.threads = body, body.w, body.s, threads
-        self.cuts = 3 if threads > 1 else 1  # passes are dear where they end in barriers
-        self.x, self.numbers, self.integers, self.steps, *others = template.inputs
-        self.raw = others[0] if others else self.x
-        self.tokens, self.logs = template.outputs
+        self.x = template.inputs[0]
         self.rows, self.length = self.x.dims
-        self.filled = ceildiv(self.length, 4) * 4
-        self.e = Buffer(f"{self.tokens.name}_weights", F32, (self.rows, self.filled))
         self.row = body.bind("row", self.rows, WORKGROUP)
-        self.temperature, self.top_p, self.min_p = (
-            self.body.held(self.s.value(self.numbers[self.row, k]))
-            for k in (TEMPERATURE, TOP_P, MIN_P)
-        )
-        self.warm = op("gt", self.temperature, 0.0)
-
-    def kernel(self, name: str) -> Kernel:
-        w = self.w
-        most = self._greatest(self.x)
-        most_raw = most if self.raw is self.x else self._greatest(self.raw)
-        total = self._weigh(most, most_raw)
-        best = self._race(self._least())
-        alone = w.when(kop("eq", LOCAL, i32(0))) if self.threads > 1 else None
-        if alone is None:
-            self._finish(best, most_raw, total)
-        else:
-            with alone:
-                self._finish(best, most_raw, total)
-        return w.kernel(name, self.rows, self.threads, "tokens drawn, a row each")
 
     # passes over a row
 
@@ -234,6 +217,70 @@ class _Row:
         if self.threads > 1:
             whole = combine(w, whole, self.threads)
         return self.body.held(whole.registers[0])
+
+    def _by_one(self, write: Callable[[], None]) -> None:
+        """What one invocation does for the row."""
+        if self.threads == 1:
+            write()
+            return
+        with self.w.when(kop("eq", LOCAL, i32(0))):
+            write()
+
+
+class _Greedy(_Row):
+    """The kernel of the most likely tokens: the greatest logit, then where it is first."""
+
+    def kernel(self, name: str, tokens: Buffer) -> Kernel:
+        w = self.w
+        most = self._greatest(self.x)
+        first = begin(w, "min", I32)
+        (place,) = first.registers
+
+        def take(axis: Axis) -> None:
+            equal = self.s.value(op("ge", self._logit(self.x, axis), most))
+            bound = w.lanes(axis)
+            if bound is None:
+                index = self.s.index.value(axis.expr)
+                w.assign(place, _choose(equal, kop("min", place, index), place))
+                return
+            a, b, c, d = lanes_of(w.let("is", equal))
+            with w.when(kop("or", kop("or", a, b), kop("or", c, d))):
+                for lane, index in zip((a, b, c, d), bound.parts, strict=True):
+                    w.assign(place, _choose(lane, kop("min", place, index), place))
+
+        self._quads(self.length // 4 * 4, take)
+        self._tail(self.length, lambda i: take(self.body.bind("i", self.length, i)))
+        whole = combine(w, first, self.threads) if self.threads > 1 else first
+        token = whole.registers[0]
+        self._by_one(lambda: self.body.store(tokens, (self.row,), self.body.held(token)))
+        return w.kernel(name, self.rows, self.threads, "most likely tokens, a row each")
+
+
+class _Draw(_Row):
+    """The kernel that draws."""
+
+    def __init__(self, template: Template, body: Body, threads: int) -> None:
+        super().__init__(template, body, threads)
+        self.cuts = 3 if threads > 1 else 1  # passes are dear where they end in barriers
+        _, self.numbers, self.integers, self.steps, *others = template.inputs
+        self.raw = others[0] if others else self.x
+        self.tokens, self.logs = template.outputs
+        self.filled = ceildiv(self.length, 4) * 4
+        self.e = Buffer(f"{self.tokens.name}_weights", F32, (self.rows, self.filled))
+        self.temperature, self.top_p, self.min_p = (
+            self.body.held(self.s.value(self.numbers[self.row, k]))
+            for k in (TEMPERATURE, TOP_P, MIN_P)
+        )
+        self.warm = op("gt", self.temperature, 0.0)
+
+    def kernel(self, name: str) -> Kernel:
+        w = self.w
+        most = self._greatest(self.x)
+        most_raw = most if self.raw is self.x else self._greatest(self.raw)
+        total = self._weigh(most, most_raw)
+        best = self._race(self._least())
+        self._by_one(lambda: self._finish(best, most_raw, total))
+        return w.kernel(name, self.rows, self.threads, "tokens drawn, a row each")
 
     def _weigh(self, most: Scalar, most_raw: Scalar) -> Scalar:
         """Store the weights; gives the sum of the exponentials of what is raw."""
