@@ -108,12 +108,7 @@ class Drain {
 
   #replay(at: number): void {
     const list = this.#gpu.recall(this.#word(at));
-    const count = this.#word(at + 1);
-    if (count) this.#gpu.submit(); // a write overtakes what is encoded but not submitted
-    for (let k = 0; k < count; k++) {
-      const row = at + 2 + 3 * k;
-      this.#gpu.setScalar(list, this.#word(row), this.#word(row + 1), this.#words[row + 2] ?? 0);
-    }
+    this.#gpu.setScalars(list, this.#words.subarray(at + 2, at + 2 + 3 * this.#word(at + 1)));
     this.#gpu.encode(list);
   }
 

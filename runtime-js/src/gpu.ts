@@ -8,6 +8,7 @@ import { forBrowser } from './wgsl.ts';
 
 const SLOT = 256; // bytes of one dispatch's uniforms
 const MAX_GROUPS = 65535;
+const SMALL = 1 << 16; // inputs up to here get room to grow: a new buffer costs all recorded lists
 
 export interface Place {
   readonly kind: number;
@@ -46,6 +47,8 @@ export interface CommandList {
   /** Of the steps those with a slot among the uniforms, one after the other. */
   launches?: Launch[];
   uniforms?: GPUBuffer;
+  /** What the uniforms hold. */
+  slots?: Int32Array<ArrayBuffer>;
 }
 
 export interface GpuStats {
@@ -76,7 +79,7 @@ export class Gpu {
   readonly #retired: GPUBuffer[] = []; // freed once what is encoded was submitted
   #encoder: GPUCommandEncoder | undefined;
   #pipelines: GPUComputePipeline[] = [];
-  #staging: GPUBuffer | undefined;
+  readonly #staging: GPUBuffer[] = []; // that nothing is being read through
 
   constructor(device: GPUDevice, kernels: readonly GpuKernel[], libraries: readonly Bound[] = []) {
     this.device = device;
@@ -167,7 +170,8 @@ export class Gpu {
     const old = this.#buffers.get(key);
     if (old && old.size >= bytes) return false;
     if (old) this.free(old);
-    this.#buffers.set(key, this.#make(bytes, `input ${k}`));
+    const roomy = bytes > SMALL ? bytes : 2 ** Math.ceil(Math.log2(Math.max(bytes, SLOT)));
+    this.#buffers.set(key, this.#make(roomy, `input ${k}`));
     return true;
   }
 
@@ -176,7 +180,31 @@ export class Gpu {
     const key = `${BINDING.input}.${k}`;
     const old = this.#buffers.get(key);
     if (old) this.free(old);
+    this.#buffers.delete(key);
+    const most = this.device.limits.maxStorageBufferBindingSize;
+    if (bytes > most) {
+      throw new EdgeRelaxError(
+        'limit',
+        `${label} needs ${bytes} bytes, a kernel of this device reads at most ${most}`,
+      );
+    }
     this.#buffers.set(key, this.#make(bytes, label));
+  }
+
+  /** Makes buffers; throws `memory` where the device has no room for them. */
+  async roomFor(make: () => void): Promise<void> {
+    this.device.pushErrorScope('out-of-memory');
+    try {
+      make();
+    } finally {
+      const failure = await this.device.popErrorScope();
+      if (failure) throw new EdgeRelaxError('memory', `the GPU has no memory: ${failure.message}`);
+    }
+  }
+
+  /** Waits until the GPU has done what was submitted. */
+  async settled(): Promise<void> {
+    await this.device.queue.onSubmittedWorkDone().catch(() => undefined); // the next run tells
   }
 
   /** Grows a slab; unless it keeps its contents, the old buffer goes before the new one comes. */
@@ -257,6 +285,7 @@ export class Gpu {
     });
     this.device.queue.writeBuffer(uniforms, 0, slots);
     list.uniforms = uniforms;
+    list.slots = slots;
   }
 
   /** What stands for an empty range: one element of any type, apart from what else is bound. */
@@ -335,15 +364,28 @@ export class Gpu {
     encoder.copyBufferToBuffer(from, source.offset, to, target.offset, target.bytes);
   }
 
-  setScalar(list: CommandList, launch: number, scalar: number, value: number): void {
-    if (!list.uniforms) return;
-    const step = list.launches?.[launch];
-    if (step && !isDispatch(step)) {
-      step.scalars[scalar] = value;
-      return;
+  /** Sets scalars of a list's launches, (launch, scalar, value)…, with one write. */
+  setScalars(list: CommandList, rows: Int32Array): void {
+    const { launches = [], slots, uniforms } = list;
+    if (!slots || !uniforms) return;
+    let first = slots.length;
+    let end = 0;
+    for (let k = 0; k < rows.length; k += 3) {
+      const [launch, scalar, value] = [rows[k] ?? 0, rows[k + 1] ?? 0, rows[k + 2] ?? 0];
+      const step = launches[launch];
+      if (step && !isDispatch(step)) {
+        step.scalars[scalar] = value;
+        continue;
+      }
+      const at = (launch * SLOT) / 4 + scalar;
+      if (slots[at] === value) continue;
+      slots[at] = value;
+      first = Math.min(first, at);
+      end = Math.max(end, at + 1);
     }
-    const at = launch * SLOT + scalar * 4;
-    this.device.queue.writeBuffer(list.uniforms, at, new Int32Array([value]));
+    if (first >= end) return;
+    this.submit(); // a write overtakes what is encoded but not submitted
+    this.device.queue.writeBuffer(uniforms, first * 4, slots, first, end - first);
   }
 
   remember(id: number, list: CommandList): void {
@@ -364,8 +406,11 @@ export class Gpu {
     }
   }
 
-  /** Copies of the bytes of places, in one mapping, once the GPU has done all that is encoded. */
-  async read(places: readonly Place[]): Promise<ArrayBuffer[]> {
+  /**
+   * Copies of the bytes of places, once the GPU has done all that is encoded. When it returns, they
+   * are submitted: what comes later does not change them.
+   */
+  read(places: readonly Place[]): Promise<ArrayBuffer[]> {
     const starts: number[] = [];
     let total = 0;
     for (const place of places) {
@@ -382,27 +427,35 @@ export class Gpu {
         if (size) encoder.copyBufferToBuffer(from, place.offset, staging, starts[k] ?? 0, size);
       });
       this.submit();
+    } catch (error) {
+      this.free(staging);
+      throw error;
+    }
+    return this.#mapped(staging, size, (bytes) =>
+      places.map((place, k) => bytes.slice(starts[k], (starts[k] ?? 0) + place.bytes)),
+    );
+  }
+
+  async #mapped<T>(staging: GPUBuffer, size: number, take: (bytes: ArrayBuffer) => T): Promise<T> {
+    try {
       await staging.mapAsync(GPUMapMode.READ, 0, size);
-      const mapped = staging.getMappedRange(0, size);
-      const found = places.map((place, k) =>
-        mapped.slice(starts[k], (starts[k] ?? 0) + place.bytes),
-      );
+      const found = take(staging.getMappedRange(0, size));
       staging.unmap();
+      this.#staging.push(staging);
       return found;
     } catch (error) {
       this.free(staging);
-      this.#staging = undefined;
       throw error;
     }
   }
 
-  /** One buffer serves all reads: the model's runs, and so its reads, follow one another. */
+  /** A buffer to read through: there are as many as reads at once. */
   #stagingFor(bytes: number): GPUBuffer {
-    if (this.#staging && this.#staging.size >= bytes) return this.#staging;
-    if (this.#staging) this.free(this.#staging);
-    const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
-    this.#staging = this.#make(bytes, 'staging', usage);
-    return this.#staging;
+    const found = this.#staging.findIndex((buffer) => buffer.size >= bytes);
+    const [idle] = this.#staging.splice(Math.max(found, 0), 1);
+    if (idle && found >= 0) return idle;
+    if (idle) this.free(idle); // too small
+    return this.#make(bytes, 'staging', GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST);
   }
 
   free(buffer: GPUBuffer): void {

@@ -2,7 +2,9 @@
 
 import { cpuOffer, findAdapter, gpuOffer } from './adapter.ts';
 import type { Chat } from './chat/chat.ts';
+import type { Engine } from './chat/engine.ts';
 import type { LoadChatOptions } from './chat/load.ts';
+import type { EngineOptions } from './chat/paged.ts';
 import { candidates, choose } from './choose.ts';
 import { type Libraries, requireLibraries } from './library.ts';
 import type { ProgramInfo } from './manifest.ts';
@@ -45,9 +47,15 @@ export async function load(url: string | URL, options: LoadOptions = {}): Promis
 }
 
 /** Loads a language model's folder, to chat with. What only chat needs is fetched here first. */
-export async function loadChat(url: string | URL, options: LoadChatOptions): Promise<Chat> {
+export async function loadChat(url: string | URL, options: LoadChatOptions = {}): Promise<Chat> {
   const { openChat } = await import('./chat/load.ts');
   return openChat(url, options);
+}
+
+/** Loads a language model's folder, to have tokens after tokens; loadChat is for texts. */
+export async function loadEngine(url: string | URL, options: EngineOptions = {}): Promise<Engine> {
+  const { openEngine } = await import('./chat/load.ts');
+  return openEngine(url, options);
 }
 
 const DEVICES = { webgpu: 'gpu', wasm: 'cpu' } as const;
@@ -70,6 +78,7 @@ export type { AnswerStream } from './chat/answer-stream.ts';
 export type { Chat } from './chat/chat.ts';
 export type * from './chat/engine.ts';
 export type { LoadChatOptions } from './chat/load.ts';
+export type { EngineOptions } from './chat/paged.ts';
 export type * from './chat/types.ts';
 export { capabilities, type Capabilities } from './adapter.ts';
 export { EdgeRelaxError, type ErrorCode } from './errors.ts';

@@ -29,6 +29,8 @@ export interface Output {
   readonly dtype: string;
 }
 
+export type Outputs = Record<string, Output>;
+
 export interface RunOptions {
   /** A function other than `main`. */
   readonly function?: string;
@@ -80,6 +82,9 @@ export class Model {
   #adapter: GPUAdapter | undefined;
   #disposal: Promise<void> | undefined;
   #tail: Promise<unknown> = Promise.resolve();
+  /** Results that are on their way while other runs go on. */
+  readonly #reading = new Set<Promise<unknown>>();
+  #suspect = false;
   #sizes: Readonly<Record<string, number>> = {};
 
   private constructor(source: Source, program: ProgramInfo, options: ModelOptions) {
@@ -104,8 +109,23 @@ export class Model {
   }
 
   /** Runs a function on inputs by name. Calls may overlap: they run one after another. */
-  run(inputs: Record<string, Input>, options: RunOptions = {}): Promise<Record<string, Output>> {
-    return this.#enqueue(() => this.#run(inputs, options));
+  run(inputs: Record<string, Input>, options: RunOptions = {}): Promise<Outputs> {
+    return this.#enqueue(async () => (await this.#begin(inputs, options)).results);
+  }
+
+  /**
+   * As run, but what comes next does not wait for its results: it begins once the GPU has the
+   * commands, and what these leave in states is there for it.
+   */
+  start(inputs: Record<string, Input>, options: RunOptions = {}): Promise<Outputs> {
+    return this.#enqueue(() => this.#begin(inputs, options)).then(({ results }) => results);
+  }
+
+  /** Waits until all that was asked for is done, failed or not. */
+  async settled(): Promise<void> {
+    await this.#tail;
+    await this.#parts?.gpu?.settled();
+    await Promise.allSettled(this.#reading);
   }
 
   /**
@@ -115,9 +135,15 @@ export class Model {
   allocate(sizes: Readonly<Record<string, number>>): Promise<void> {
     return this.#enqueue(async () => {
       checkSizes(this.manifest, sizes);
-      const { vm, gpu } = this.#ready();
+      const parts = this.#ready();
       this.#sizes = sizes;
-      this.#makeStates(vm, gpu);
+      try {
+        await this.#fill(parts);
+      } catch (error) {
+        this.#sizes = {};
+        this.#makeStates(parts.vm, parts.gpu); // what there was room for goes
+        throw await this.#explain(error);
+      }
     });
   }
 
@@ -128,6 +154,7 @@ export class Model {
   reload(): Promise<void> {
     return this.#enqueue(async () => {
       this.#refuseDisposed();
+      await Promise.allSettled(this.#reading);
       this.#close();
       await this.#open();
     });
@@ -151,7 +178,9 @@ export class Model {
 
   /** Waits for the run that is under way, then frees all. Runs that wait fail with `disposed`. */
   dispose(): Promise<void> {
-    this.#disposal ??= this.#tail.then(() => this.#close());
+    this.#disposal ??= this.#tail
+      .then(() => Promise.allSettled(this.#reading))
+      .then(() => this.#close());
     return this.#disposal;
   }
 
@@ -183,7 +212,7 @@ export class Model {
     let vm: Vm | undefined;
     try {
       vm = await this.#load(program, gpu);
-      this.#makeStates(vm, gpu);
+      await this.#fill({ vm, gpu });
       throwIfAborted(this.#options.signal);
     } catch (error) {
       gpu?.destroy();
@@ -283,6 +312,13 @@ export class Model {
     }
   }
 
+  /** Makes the states; throws `memory` where the device has no room for them. */
+  async #fill({ vm, gpu }: Parts): Promise<void> {
+    const made = gpu?.roomFor(() => this.#makeStates(vm, gpu));
+    if (made) return made;
+    this.#makeStates(vm, gpu);
+  }
+
   /** A state with a dim of which no size is known has none of it. */
   #makeStates(vm: Vm, gpu: Gpu | undefined): void {
     const { states, functions } = this.manifest;
@@ -291,7 +327,7 @@ export class Model {
         typeof dim === 'number' ? dim : (this.#sizes[dim] ?? 0),
       );
       const count = dims.reduce((product, dim) => product * dim, 1);
-      const bytes = (count * elementBytes(dtype) + 3) & ~3;
+      const bytes = Math.ceil((count * elementBytes(dtype)) / 4) * 4;
       const places = functions.reduce((all, _, fn) => all | vm.inputPlaces(fn, k), 0);
       vm.makeState(k, dtype, dims, bytes, !gpu || (places & ON_CPU) !== 0);
       if (places & ON_GPU) gpu?.makeState(k, bytes, `state ${name}`);
@@ -299,7 +335,11 @@ export class Model {
     if (states.length > 0) vm.cancel(); // recorded lists bind what was there
   }
 
-  async #run(inputs: Record<string, Input>, options: RunOptions): Promise<Record<string, Output>> {
+  /** Gives when all is on its way to the GPU; the results come by themselves. */
+  async #begin(
+    inputs: Record<string, Input>,
+    options: RunOptions,
+  ): Promise<{ readonly results: Promise<Outputs> }> {
     throwIfAborted(options.signal);
     const { vm, gpu } = this.#ready();
     const name = options.function ?? 'main';
@@ -307,9 +347,11 @@ export class Model {
     const info = this.manifest.functions[fn];
     if (!info) throw new EdgeRelaxError('input', `no function ${name}`);
     try {
+      if (this.#suspect) vm.cancel();
+      this.#suspect = false;
       this.#giveInputs(vm, gpu, fn, info, inputs);
       await this.#drive(vm, gpu, fn, options.signal);
-      return await this.#results(vm, gpu, info);
+      return { results: this.#collect(vm, gpu, info) };
     } catch (error) {
       gpu?.discard();
       vm.cancel();
@@ -384,28 +426,39 @@ export class Model {
     }
   }
 
-  async #results(
-    vm: Vm,
-    gpu: Gpu | undefined,
-    info: FunctionInfo,
-  ): Promise<Record<string, Output>> {
+  /** Takes the results, or has them under way when it returns: later runs may overwrite them. */
+  #collect(vm: Vm, gpu: Gpu | undefined, info: FunctionInfo): Promise<Outputs> {
     const places = info.outputs.map((_, k) => vm.output(k));
     const remote = places.filter((place) => place.device === DEVICE.gpu);
-    const fetched = gpu && remote.length > 0 ? await gpu.read(remote.map(exact)) : [];
+    const raw = places.map((place) =>
+      place.device === DEVICE.gpu
+        ? undefined
+        : vm.bytes(place.pointer, exact(place).bytes).slice().buffer,
+    );
+    const fetched = gpu && remote.length > 0 ? gpu.read(remote.map(exact)) : undefined;
     gpu?.submit();
-    const results: Record<string, Output> = {};
-    info.outputs.forEach((spec, k) => {
-      const place = places[k];
-      if (!place) return;
-      const onGpu = remote.indexOf(place);
-      const raw =
-        onGpu >= 0
-          ? (fetched[onGpu] ?? new ArrayBuffer(0))
-          : vm.bytes(place.pointer, exact(place).bytes).slice().buffer;
-      const data = fromBytes(place.dtype, raw);
-      results[spec.name] = { data, shape: place.shape, dtype: place.dtype };
+    const outputs = (read: readonly ArrayBuffer[]): Outputs => {
+      const rest = read.values();
+      const entries = info.outputs.map(({ name }, k) => {
+        const { dtype, shape } = places[k] as OutputPlace;
+        const bytes = raw[k] ?? rest.next().value ?? new ArrayBuffer(0);
+        return [name, { data: fromBytes(dtype, bytes), shape, dtype }] as const;
+      });
+      return Object.fromEntries(entries);
+    };
+    return fetched ? this.#watched(fetched.then(outputs)) : Promise.resolve(outputs([]));
+  }
+
+  /** Results that dispose and reload wait for. If they fail, what was recorded with them is doubtful. */
+  #watched(results: Promise<Outputs>): Promise<Outputs> {
+    const told = results.catch(async (error: unknown) => {
+      this.#suspect = true;
+      throw await this.#explain(error);
     });
-    return results;
+    this.#reading.add(told);
+    const done = (): boolean => this.#reading.delete(told);
+    told.then(done, done);
+    return told;
   }
 }
 

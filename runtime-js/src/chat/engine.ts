@@ -48,6 +48,8 @@ export interface GenerateOptions {
   /** Wants the tokens' probabilities, and those of so many others. */
   readonly logprobs?: number;
   readonly mask?: TokenMask;
+  /** Steps under way at once, in place of as many as the engine finds best. */
+  readonly inFlight?: number;
   /** Told once, before the first token: how much of the prompt the cache held already. */
   readonly onPrompt: (reused: number) => void;
 }

@@ -1,17 +1,19 @@
 /** From an artifact's folder to a chat. */
 
 import { EdgeRelaxError } from '../errors.ts';
-import type { LoadOptions } from '../index.ts';
 import type { LanguageInfo } from '../manifest.ts';
 import { type Check, mapOf, object, text } from '../schema.ts';
 import { type Progress, Source } from '../source.ts';
 import { Chat } from './chat.ts';
 import type { Engine, Sampling } from './engine.ts';
+import { type EngineOptions, generating, openEngine } from './paged.ts';
 import { Tokenizer } from './tokenizer.ts';
 
-export interface LoadChatOptions extends LoadOptions {
-  /** Makes what gives tokens. */
-  readonly engine: (url: string | URL, options: LoadOptions) => Promise<Engine>;
+export { openEngine };
+
+export interface LoadChatOptions extends EngineOptions {
+  /** Makes what gives tokens, in place of the engine for models that edgerelax compiled. */
+  readonly engine?: (url: string | URL, options: EngineOptions) => Promise<Engine>;
   /** A chat template, in place of the model's. */
   readonly template?: string;
   /** Sampling for requests that do not tell. */
@@ -27,7 +29,7 @@ interface ChatFile {
 
 /** Loads a language model's folder. Throws `format` for a model that is of no language. */
 export async function openChat(url: string | URL, options: LoadChatOptions): Promise<Chat> {
-  const { engine: open, template, sampling, grammar, ...loading } = options;
+  const { engine: open = openEngine, template, sampling, grammar, ...loading } = options;
   const { signal, fetch, onProgress } = loading;
   const progress = new Sum(onProgress);
   const source = await Source.open(url, { signal, fetch, onProgress: progress.of('text') });
@@ -35,6 +37,7 @@ export async function openChat(url: string | URL, options: LoadChatOptions): Pro
   if (!language) {
     throw new EdgeRelaxError('format', 'this artifact is of no language model; use load for it');
   }
+  if (open === openEngine) generating(language);
   const failure = new AbortController();
   const either = AbortSignal.any([failure.signal, ...(signal ? [signal] : [])]);
   const opening = open(url, { ...loading, signal: either, onProgress: progress.of('model') });

@@ -137,6 +137,17 @@ describe('a folder is refused', () => {
 
   const engine = new FakeEngine([]);
 
+  it('that cannot generate', async () => {
+    const said = async (change: object) => {
+      const fetch = await folder(FILES, change);
+      return told(() => loadChat(URL_, { fetch }));
+    };
+    expect(await said({})).toContain('format: this language model has no function for greedy');
+    const roles = ['step', 'greedy', 'sample', 'adjusted', 'top', 'count', 'clear'];
+    const functions = Object.fromEntries(roles.map((role) => [role, 'main']));
+    expect(await said({ functions, page_size: null })).toContain('has no cache');
+  });
+
   it('with what the engine says', async () => {
     const fetch = await folder();
     const open = () => Promise.reject(new Error('too big'));

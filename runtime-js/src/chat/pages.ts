@@ -1,0 +1,95 @@
+/** Pages of a cache of keys and values, and which text whole ones keep. */
+
+import { EdgeRelaxError } from '../errors.ts';
+
+/** Stands for a text that ends with a whole page. */
+export type Text = number;
+
+/** The text before the first page. */
+export const START: Text = 0;
+
+/**
+ * `count` pages of `size` tokens each. A page that is given back keeps what it has until it is
+ * needed: a text that begins as an earlier one did finds its whole pages again.
+ */
+export class PagePool {
+  readonly count: number;
+  readonly size: number;
+  readonly #free: number[];
+  /** By the text before a page and the page's own tokens. */
+  readonly #kept = new Map<string, { readonly page: number; readonly text: Text }>();
+  readonly #keys = new Map<number, string>();
+  readonly #idle = new Set<number>(); // kept, and given back; the oldest first
+  #texts = START;
+
+  constructor(count: number, size: number) {
+    this.count = count;
+    this.size = size;
+    this.#free = Array.from({ length: count }, (_, k) => count - 1 - k);
+  }
+
+  /** Pages that can be taken. */
+  get available(): number {
+    return this.#free.length + this.#idle.size;
+  }
+
+  /** A page, its contents lost. Throws `context` where all are in use. */
+  take(): number {
+    const free = this.#free.pop();
+    if (free !== undefined) return free;
+    const [oldest] = this.#idle;
+    if (oldest === undefined) {
+      throw new EdgeRelaxError(
+        'context',
+        `all ${this.count} pages of ${this.size} tokens of the cache are in use`,
+      );
+    }
+    this.#idle.delete(oldest);
+    this.#kept.delete(this.#keys.get(oldest) ?? '');
+    this.#keys.delete(oldest);
+    return oldest;
+  }
+
+  /** Takes the whole pages that keep the beginning of a text, and says what they end with. */
+  find(tokens: readonly number[]): { readonly pages: number[]; readonly text: Text } {
+    const pages: number[] = [];
+    let text = START;
+    for (let end = this.size; end <= tokens.length; end += this.size) {
+      const found = this.#kept.get(keyOf(text, tokens.slice(end - this.size, end)));
+      if (!found || !this.#idle.delete(found.page)) break; // another text's
+      pages.push(found.page);
+      text = found.text;
+    }
+    return { pages, text };
+  }
+
+  /** Says what a taken page has, now that it is whole; of two pages of one text the first stays. */
+  keep(page: number, before: Text, tokens: readonly number[]): Text {
+    const key = keyOf(before, tokens);
+    const known = this.#kept.get(key);
+    if (known) return known.text;
+    const text = ++this.#texts;
+    this.#kept.set(key, { page, text });
+    this.#keys.set(page, key);
+    return text;
+  }
+
+  /** Gives pages of a text back: its end is forgotten before its beginning. */
+  release(pages: readonly number[]): void {
+    for (const page of [...pages].reverse()) {
+      if (this.#keys.has(page)) this.#idle.add(page);
+      else this.#free.push(page);
+    }
+  }
+}
+
+function keyOf(before: Text, tokens: readonly number[]): string {
+  return `${before}:${tokens.join()}`;
+}
+
+/** So many pages or a few more, at most `most`, so that few numbers of pages come up. */
+export function bucket(count: number, most: number): number {
+  let step = 1;
+  while (step * 8 < count) step *= 2;
+  return Math.min(Math.ceil(count / step) * step, most);
+}
