@@ -1,10 +1,13 @@
-"""Reading command-line arguments: dims."""
+"""Reading command-line arguments: dims, libraries."""
 
 import re
+import runpy
 from collections.abc import Sequence
+from pathlib import Path
 
 from edgerelax.frontends.dims import DimSpec
-from edgerelax.ir.diagnostics import InputError
+from edgerelax.ir.diagnostics import EdgeRelaxError, InputError
+from edgerelax.ir.library import Library
 
 _DIM = re.compile(r"(?P<name>.+?)=(?P<lo>\d+)(?P<range>\.\.(?P<hi>\d*))?(?::(?P<multiple>\d+))?")
 
@@ -27,4 +30,23 @@ def parse_dims(texts: Sequence[str]) -> dict[str, DimSpec]:
         else:
             hi = int(match["hi"]) if match["hi"] else None
             out[match["name"]] = (lo, hi, int(match["multiple"] or 1))
+    return out
+
+
+def read_libraries(files: Sequence[Path]) -> list[Library]:
+    """Every `Library` that has a name in one of these Python files, which are run."""
+    out: list[Library] = []
+    for file in files:
+        try:
+            names = runpy.run_path(str(file))
+        except OSError as error:
+            raise InputError(f"--library {file}: {error.strerror or error}") from None
+        except EdgeRelaxError:
+            raise
+        except Exception as error:  # whatever the file raises is to be told in a line
+            raise InputError(f"--library {file}: {type(error).__name__}: {error}") from error
+        found = [value for value in names.values() if isinstance(value, Library)]
+        if not found:
+            raise InputError(f"--library {file}: it has no Library", hint="see docs/libraries.md")
+        out += found
     return out

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from edgerelax.api import Executable, compile
-from edgerelax.cli.arguments import parse_dims
+from edgerelax.cli.arguments import parse_dims, read_libraries
 from edgerelax.cli.columns import columns
 from edgerelax.frontends.nn.quantise import QuantisedTensor
 from edgerelax.ir.diagnostics import InputError
@@ -45,6 +45,10 @@ def export(
             "linear=q4,embedding=q8,head=q8,experts=q4."
         ),
     ] = None,
+    library: Annotated[
+        list[Path] | None,
+        typer.Option(help="A Python file with libraries of yours (docs/libraries.md)."),
+    ] = None,
     dump: Annotated[Path | None, typer.Option(help="Write the module after every pass.")] = None,
     verify_ir: Annotated[bool, typer.Option("--verify", help="Check after every pass.")] = False,
     timings: Annotated[bool, typer.Option(help="Print where time goes.")] = False,
@@ -67,6 +71,7 @@ def export(
             verify=verify_ir,
             fp16=fp16,
             quantise=quantise,
+            libraries=read_libraries(library or []),
         )
         compiled.save(output)
     if as_json:

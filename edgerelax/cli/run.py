@@ -9,6 +9,7 @@ import numpy as np
 import typer
 
 from edgerelax.api import load
+from edgerelax.cli.arguments import read_libraries
 from edgerelax.cli.arrays import declared, read_inputs, write_npz
 
 
@@ -31,12 +32,17 @@ def run(
             help="Threads for the CPU's kernels; by default 4 to 8 as there are cores, else 1.",
         ),
     ] = None,
+    library: Annotated[
+        list[Path] | None,
+        typer.Option(help="A Python file with libraries of yours (docs/libraries.md)."),
+    ] = None,
     function: Annotated[str, typer.Option(help="The function to run.")] = "main",
     repeat: Annotated[int, typer.Option(min=1, help="Run so many times; print the median.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print for programs.")] = False,
 ) -> None:
     """Run a compiled model here."""
-    with load(artifact, device, variant, threads=threads) as session:
+    functions = {e.name: e.function for e in read_libraries(library or []) if e.function}
+    with load(artifact, device, variant, functions, threads) as session:
         inputs = read_inputs(given or [])
         if function in session.functions:
             inputs = declared(inputs, session.functions[function].inputs)
