@@ -14,6 +14,7 @@ from edgerelax.frontends.hf import SOURCES as HF_SOURCES
 from edgerelax.frontends.hf import load as load_hf
 from edgerelax.frontends.nn.quantise import Quantiser
 from edgerelax.frontends.onnx import load as load_onnx
+from edgerelax.frontends.onnx.language import is_genai, load_genai
 from edgerelax.hosts.choose import candidates, choose
 from edgerelax.hosts.cpu import OFFER as CPU_OFFER
 from edgerelax.hosts.cpu import open_cpu
@@ -110,7 +111,7 @@ def _import(
 ) -> Module:
     if isinstance(model, str | Path) and is_gguf(model):
         return load_gguf(model, dims, quantiser)
-    if isinstance(model, str | Path) and Path(model).is_dir():
+    if isinstance(model, str | Path) and Path(model).is_dir() and not is_genai(model):
         return load_hf(model, dims, quantiser)
     if quantiser is not None:
         raise InputError(
@@ -118,6 +119,8 @@ def _import(
             hint="that is of GGUF files and Hugging Face folders; nn modules may load what "
             "nn.quantise makes of their weights (docs/nn.md)",
         )
+    if isinstance(model, str | Path) and is_genai(model):
+        return load_genai(model, dims)
     return model if isinstance(model, Module) else load_onnx(model, dims=dims)
 
 

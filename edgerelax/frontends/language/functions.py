@@ -1,10 +1,10 @@
 """The functions of a language model's module, whatever file the model came from."""
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from edgerelax.frontends.dims import Dims, DimSpec
 from edgerelax.frontends.language.cache import PAGE, cache_states, step
-from edgerelax.frontends.language.config import Config
 from edgerelax.frontends.language.context import Decoder, Whole
 from edgerelax.frontends.language.drawing import (
     NAMES,
@@ -20,9 +20,19 @@ from edgerelax.ir.graph import Module
 from edgerelax.sym import symbol
 
 
+class Sizes(Protocol):
+    """The greatest length that a language model serves, and how many tokens it knows."""
+
+    @property
+    def context(self) -> int: ...
+
+    @property
+    def vocabulary(self) -> int: ...
+
+
 def language_module(
     model: Decoder,
-    config: Config,
+    config: Sizes,
     dims: Mapping[str, DimSpec] | None = None,
     architecture: str = "",
     text: Text | None = None,
@@ -32,8 +42,7 @@ def language_module(
     `main`: tokens i64[batch, length] → logits f32[batch, length, vocabulary], of whole sequences.
     `step`: new tokens i32[batch, length] of sequences whose earlier ones are in a cache. The logits
     after the token number `last` of each go to the row of the state `last_logits` that `rows`
-    names. A
-    token -1 - r is the one that was drawn in row r. What else it takes: cache.Paged.
+    names. A token -1 - r is the one that was drawn in row r. What else it takes: cache.Paged.
     And what draws tokens from logits: drawing.add_drawing.
 
     `dims` may give sizes or bounds of `batch`, `length` and `pages`; the latter two end at what

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from edgerelax.frontends.nn.grouped import Grouped
 from edgerelax.frontends.onnx.broadcasting import broadcast_call
 from edgerelax.frontends.onnx.nn import matmul
 from edgerelax.frontends.onnx.node import Node
@@ -31,18 +32,45 @@ def _matmul_n_bits(node: Node) -> Result:
     packed = node.constant(node.value(1))
     if bits not in (4, 8) or packed is None or node.input(4) is not None:
         raise node.unsupported(f"{bits} bits, weights that are not constant, or g_idx")
+    a, bias = node.value(0), node.input(5)
+    kept = _kept(node, packed, bits, (rows, columns), block)
+    weights = (
+        _dequantised(node, packed, bits, (rows, columns), block)
+        if kept is None
+        else kept.emit(node.walk.builder, f"{node.proto.output[0]}_weight")
+    )
+    result = matmul(node, a, node.cast(weights, node.dtype(a)), transpose_b=True)
+    return result if bias is None else node.emit("add", result, over_trailing(node, result, bias))
+
+
+def _kept(
+    node: Node, packed: Array, bits: int, sizes: tuple[int, int], block: int
+) -> Grouped | None:
+    """The weights in groups as they are; None where blocks are not whole or scales not constant."""
+    rows, columns = sizes
+    scales = node.constant(node.value(2))
+    if scales is None or columns % block or packed.dtype != np.uint8:
+        return None
+    blocks = columns // block
+    if packed.size * 8 != rows * columns * bits or scales.size != rows * blocks:
+        return None  # an error that the other way tells
+    codes, scales = packed.reshape(rows, columns * bits // 8), scales.reshape(rows, blocks)
+    if node.input(3) is None:
+        return Grouped(sizes, codes, (scales,), centre=1 << (bits - 1))
+    zeros = _zero_points(node, bits, rows, blocks).astype(np.float32)
+    return Grouped(sizes, codes, (scales,), (-zeros * scales.astype(np.float32),))
+
+
+def _dequantised(node: Node, packed: Array, bits: int, sizes: tuple[int, int], block: int) -> Value:
+    rows, columns = sizes
     blocks = -(-columns // block)
     data = _unpacked(node, packed, bits, (rows, blocks * block))[:, :columns]
     scales = node.reshape(node.value(2), (rows, blocks))
     zeros = _zero_points(node, bits, rows, blocks)
-    weights = node.emit(
+    return node.emit(
         "dequantize_linear", node.array(data), scales, node.array(zeros),
         axis=1, block_size=block, dtype=node.dtype(scales),
     )  # fmt: skip
-    a = node.value(0)
-    result = matmul(node, a, node.cast(weights, node.dtype(a)), transpose_b=True)
-    bias = node.input(5)
-    return result if bias is None else node.emit("add", result, over_trailing(node, result, bias))
 
 
 def _zero_points(node: Node, bits: int, rows: int, blocks: int) -> Array:
@@ -289,7 +317,7 @@ def _group_query_attention(node: Node) -> Result:
     """Keys and values go into the cache behind what it holds; queries look at what is not later."""
     _refuse_variants(node)
     heads, kept = as_expr(node.attr("num_heads")), as_expr(node.attr("kv_num_heads"))
-    q, k, v = (by_heads(node, x, n) for x, n in _parts(node, heads, kept))
+    q, k, v = (by_heads(node, x, n) for x, n in parts_of(node, heads, kept))
     batch, _, length, width = node.dims(q)
     ends = node.with_dims(node.cast(node.value(5), I64), (batch,))
     start = node.emit("sub", ends, node.integers([length - 1], I64, rank=0))
@@ -332,7 +360,7 @@ def _refuse_variants(node: Node) -> None:
         raise node.unsupported("a head sink or the scores as an output")
 
 
-def _parts(node: Node, heads: Expr, kept: Expr) -> list[tuple[Value, Expr]]:
+def parts_of(node: Node, heads: Expr, kept: Expr) -> list[tuple[Value, Expr]]:
     """Queries, keys and values, taken apart if they come as one, with their numbers of heads."""
     q, k, v = node.value(0), node.input(1), node.input(2)
     if k is None or v is None:

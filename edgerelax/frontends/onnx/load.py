@@ -42,7 +42,7 @@ def load(
         Dimensions(dims, builder.names),
         source.label,
         source.folder,
-        {_function_key(f): f for f in proto.functions},
+        {function_key(f): f for f in proto.functions},
     )
     frame = Frame(ChainMap(), opsets(proto.opset_import), {}, "")
     params = _params(walk, frame, proto.graph)
@@ -53,10 +53,12 @@ def load(
     body = builder.finish(tuple(outputs.values()))
     func = GraphFunc(name, tuple(params), body, tuple(outputs))
     metadata = {p.key: p.value for p in proto.metadata_props}
-    return Module({name: func}, attrs={"metadata": metadata} if metadata else {})
+    attrs = {"metadata": metadata} if metadata else {}
+    return Module({name: func}, builder.loops, attrs)
 
 
-def _function_key(function: onnx.FunctionProto) -> tuple[str, str, str]:
+def function_key(function: onnx.FunctionProto) -> tuple[str, str, str]:
+    """What a model's function is called by: domain, name and overload."""
     domain = "" if function.domain == "ai.onnx" else function.domain
     return domain, function.name, function.overload
 

@@ -1,7 +1,7 @@
 """The walk over a model's graphs: scopes, functions, dispatch to importer rows, what rows emit."""
 
 from collections import ChainMap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -118,15 +118,23 @@ class Walk:
     constants: Constants = field(default_factory=Constants)
     problems: Report = field(default_factory=Report)
     splits: int = 0
+    own: Mapping[tuple[str, str], Handler] = field(default_factory=dict)
+    """By domain and name, what imports an operator here; it takes unknown operands too."""
     _broadcasts: dict[tuple[Expr, Expr], Expr] = field(default_factory=dict)
     missing: list[tuple[tuple[str, str, int], str]] = field(default_factory=list)
 
     # Graphs and nodes
 
-    def graph(self, graph: onnx.GraphProto, frame: Frame) -> list[Any]:
-        """Import a graph whose inputs are in the frame already; what its outputs stand for."""
+    def graph(
+        self, graph: onnx.GraphProto, frame: Frame, outputs: Sequence[str] | None = None
+    ) -> list[Any]:
+        """Import a graph whose inputs are in the frame already; what its outputs stand for.
+
+        Only what `outputs` name is imported, if it is given.
+        """
         self._initializers(graph, frame)
-        return self.nodes(graph.node, [o.name for o in graph.output], frame)
+        wanted = [o.name for o in graph.output] if outputs is None else outputs
+        return self.nodes(graph.node, wanted, frame)
 
     def _initializers(self, graph: onnx.GraphProto, frame: Frame) -> None:
         for stored in graph.initializer:
@@ -185,13 +193,14 @@ class Walk:
         if function is None:
             version = self._version(domain, frame, origin, proto)
             schema = schema_of(domain, proto.op_type, version)
-            handler = find(domain, proto.op_type, version)
+            own = self.own.get((domain, proto.op_type))
+            handler = own or find(domain, proto.op_type, version)
             proto = _resolved(proto, attributes)
             node = Node(self, frame, proto, schema, version, attributes, tuple(items), origin)
             if schema is not None and not schema.deprecated:
                 self._check(node)
             if handler is not None:
-                if any(isinstance(i, Unknown) for i in items):
+                if own is None and any(isinstance(i, Unknown) for i in items):
                     return [UNKNOWN] * len(proto.output)
                 return self._handled(handler, node)
             function = self._standard_body(node)
