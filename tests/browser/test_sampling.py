@@ -20,7 +20,7 @@ from edgerelax.sym import symbol
 from tests.browser.harness import Browser
 from tests.browser.runtime_page import check
 from tests.schedule.test_sort import topk
-from tests.schedule.test_token_sampling import sampling
+from tests.schedule.test_token_sampling import choosing, sampling
 
 ROWS, V = 4, 2100
 COMPILE = """
@@ -78,7 +78,9 @@ def test_draws(page: Browser, artifact: Path, variant: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "func", (sampling(V, raw=True), topk(V, 20)), ids=("sample_tokens", "few of many")
+    "func",
+    (sampling(V, raw=True), choosing(V), topk(V, 20)),
+    ids=("sample_tokens", "greedy_tokens", "few of many"),
 )
 def test_browsers_take_kernels_for_gpus(page: Browser, func: LoopFunc) -> None:
     """Their compiler of kernels is another, and asks for more."""
