@@ -20,6 +20,7 @@ ANSWER = ".said.model:last-child"
 def address(browser: Browser, webapp: Path) -> str:
     """The built page on a plain server; gives its address."""
     shutil.copytree(webapp, browser.folder / "chat")
+    (browser.folder / "chat" / "models").mkdir()
     return f"{browser.address}/chat/chat.html"
 
 
@@ -34,7 +35,10 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> str:
     return script.read_text()
 
 
-def opened(browser: Browser, worker: str, width: int, scheme: str = "light") -> BrowserContext:
+def opened(
+    browser: Browser, worker: str | None, width: int, scheme: str = "light"
+) -> BrowserContext:
+    """A visitor's browser; `worker` is the script that stands in for the page's own."""
     chromium = browser.page.context.browser
     assert chromium is not None
     context = chromium.new_context(
@@ -42,8 +46,9 @@ def opened(browser: Browser, worker: str, width: int, scheme: str = "light") -> 
         color_scheme="dark" if scheme == "dark" else "light",
         permissions=["clipboard-read", "clipboard-write"],
     )
-    script = {"body": worker, "content_type": "text/javascript"}
-    context.route("**/assets/chat-worker-*.js", lambda route: route.fulfill(**script))
+    if worker is not None:
+        script = {"body": worker, "content_type": "text/javascript"}
+        context.route("**/assets/chat-worker-*.js", lambda route: route.fulfill(**script))
     return context
 
 
@@ -232,6 +237,25 @@ def test_fits_the_screen(
       [...document.querySelectorAll('button, input, textarea, progress')].map((e) =>
         [e.tagName, e.ariaLabel ?? (e.labels?.[0] ?? e).textContent.trim()])""")
     assert all(name for _, name in names), names
+    context.close()
+
+
+def test_smollm2_answers_in_the_page(browser: Browser, address: str, smollm2: Path) -> None:
+    browser.publish(smollm2, "chat/models/smollm2")
+    context = opened(browser, None, 1280)
+    page = context.new_page()
+    page.goto(address)
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_label("Temperature").fill("0")
+    page.get_by_label("Most tokens").fill("24")
+    page.get_by_role("button", name="Close").click()
+    texts = []
+    for question in ("What is the capital of France?", "And of Italy?"):
+        answer = say(page, question)
+        expect(answer.locator(".tools")).to_be_visible(timeout=10 * PATIENCE)
+        texts.append(answer.locator(".markdown").inner_text())
+    assert "Paris" in texts[0] and "Rome" in texts[1], texts
+    assert "MB" in page.locator("[data-fact=memory]").inner_text()
     context.close()
 
 
