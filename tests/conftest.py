@@ -13,7 +13,7 @@ def small_chat(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A chat with a random model that knows the tokens of `fakes.tokenizer`, for the CPU."""
     from tests.frontends.language.test_cache import tiny
 
-    module = tiny(len(fakes.tokenizer()), fakes.assets())
+    module = tiny(len(fakes.tokenizer()), 1024, fakes.assets())
     folder = tmp_path_factory.mktemp("chat") / "small"
     edgerelax.compile(module, target="cpu", variants=("cpu",)).save(folder)
     return folder

@@ -14,7 +14,7 @@ class CancelledError(EdgeRelaxError):
     default_code = "cancelled"
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class Work:
     """Tokens and seconds of all texts that a request asks for. `cancel` is for any thread."""
 

@@ -6,9 +6,11 @@ from typing import NoReturn
 import typer
 from rich.console import Console
 
+from edgerelax.cli.chat import chat
 from edgerelax.cli.export import export
 from edgerelax.cli.inspect import inspect
 from edgerelax.cli.run import run
+from edgerelax.cli.serve import serve
 from edgerelax.cli.verify import verify
 from edgerelax.ir.diagnostics import EdgeRelaxError
 from edgerelax.version import VERSION
@@ -19,9 +21,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Compile a machine-learning model once, with symbolic shapes, and run it anywhere.",
 )
+app.command()(chat)
 app.command()(export)
 app.command()(inspect)
 app.command()(run)
+app.command()(serve)
 app.command()(verify)
 
 

@@ -21,12 +21,12 @@ OUTSIDE = 1 << 30  # a slot of no cache
 ROPE = Rope((1.0, 0.3, 0.1, 0.02))
 
 
-def tiny(vocabulary: int = VOCABULARY, text: Text | None = None) -> Module:
+def tiny(vocabulary: int = VOCABULARY, context: int = 256, text: Text | None = None) -> Module:
     """Two layers, one of which sees a window only; four heads on two keys and values."""
     plan = (Plan(Attend(), ROPE), Plan(Attend(window=9, cap=20.0), ROPE))
     config = Config(
-        width=24, heads=4, groups=2, head_width=8, hidden=40, vocabulary=vocabulary, context=256,
-        plan=plan, tied=True,
+        width=24, heads=4, groups=2, head_width=8, hidden=40, vocabulary=vocabulary,
+        context=context, plan=plan, tied=True,
     )  # fmt: skip
     model = GeneralDecoder(config)
     rng = np.random.default_rng(0)

@@ -1,0 +1,78 @@
+"""`edgerelax serve`: a language model's artifact over HTTP, as OpenAI's API has it."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgerelax.chat.load import TEXTS, load_chat
+from edgerelax.ir.diagnostics import InputError
+
+KEY = "EDGERELAX_API_KEY"
+
+
+def serve(
+    artifact: Annotated[Path, typer.Argument(help="An artifact folder of a language model.")],
+    host: Annotated[
+        str, typer.Option(help="Where to listen; 0.0.0.0 is everywhere.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    device: Annotated[str, typer.Option(help="auto, wgpu or cpu.")] = "auto",
+    variant: Annotated[
+        str | None, typer.Option(help="Run this variant of the artifact, by name.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads for the CPU's kernels.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The model's name; else the folder's.")] = None,
+    cache_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Room of the cache, of all texts together.")
+    ] = None,
+    texts: Annotated[int, typer.Option(min=1, help="Answers written at once.")] = TEXTS,
+    max_queue: Annotated[
+        int, typer.Option(min=0, help="Requests that wait; one more is answered 429.")
+    ] = 64,
+    max_body: Annotated[int, typer.Option(min=1, help="KB that a request may have.")] = 8192,
+    cors: Annotated[
+        list[str] | None, typer.Option(help="An origin whose pages may ask; * is all.")
+    ] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar=KEY, help="What clients must send.", show_default=False)
+    ] = None,
+    grace: Annotated[
+        int, typer.Option(min=0, help="Seconds that answers have when the server is ended.")
+    ] = 30,
+) -> None:
+    """Serve a language model over HTTP (docs/serve.md)."""
+    try:
+        from edgerelax.serve.app import Limits, make_app
+        from edgerelax.serve.run import listen, server_of
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"serving takes the package {error.name}, which is not installed",
+            hint="pip install 'edgerelax[serve]'",
+        ) from error
+    with (
+        listen(host, port) as door,
+        load_chat(
+            artifact,
+            device,
+            variant=variant,
+            threads=threads,
+            cache_tokens=cache_tokens,
+            texts=texts,
+            name=name,
+        ) as chat,
+    ):
+        limits = Limits(texts, max_queue, max_body * 1024)
+        app = make_app(chat, limits, cors or (), api_key)
+        where = f"[{host}]" if ":" in host else host
+        print(
+            f"{chat.name} at http://{where}:{door.getsockname()[1]}/v1 on "
+            f"{chat.session.device_name}, variant {chat.session.variant}, process {os.getpid()}",
+            file=sys.stderr,
+            flush=True,
+        )
+        server_of(app, grace).run(sockets=[door])

@@ -1,0 +1,1 @@
+"""Chats over HTTP, as OpenAI's API has them (docs/serve.md)."""

@@ -1,0 +1,60 @@
+"""A server of the small model in a thread, and the official client of its API."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import openai
+import pytest
+
+from edgerelax.chat.load import LoadedChat, load_chat
+from edgerelax.serve.app import Limits, make_app
+from edgerelax.serve.run import listen, server_of
+
+TEXTS = 4
+
+
+@contextmanager
+def serving(
+    chat: LoadedChat, limits: Limits, origins: tuple[str, ...] = (), key: str | None = None
+) -> Iterator[str]:
+    """Its address, while it serves."""
+    with listen("127.0.0.1", 0) as door:
+        server = server_of(make_app(chat, limits, origins, key), grace=0)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [door]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{door.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+@pytest.fixture(scope="package")
+def chat(small_chat: Path) -> Iterator[LoadedChat]:
+    with load_chat(small_chat, "cpu", cache_tokens=1024, texts=TEXTS) as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="package")
+def address(chat: LoadedChat) -> Iterator[str]:
+    with serving(chat, Limits(TEXTS, 64, 1 << 16)) as found:
+        yield found
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as made:
+        yield made
+
+
+def wait_until_idle(chat: LoadedChat) -> None:
+    """Until the engine has nothing to do; fails where it holds pages then."""
+    assert chat.paged is not None
+    end = time.monotonic() + 20
+    while (load := chat.paged.load).running or load.waiting or load.pages_used:
+        assert time.monotonic() < end, load
+        time.sleep(0.005)
