@@ -1,105 +1,173 @@
 """Register tiles whose right factor reads codes in words (codes.py).
 
-The steps of a word stand in text, so that its codes are taken out by constant shifts. A single row
-sums the codes of a group first and multiplies the sums by what stays as it is for the group:
+The codes of
+a group are summed first, and the sums multiplied by what stays as it is for the group:
 
     Σ x (scale · code + offset)  →  Σ over groups of  scale · Σ x code + offset · Σ x
 
-More rows share each decoded factor.
+On the GPU several rows share each decoded factor instead, which takes fewer registers.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import itertools
+from collections.abc import Callable, Sequence
 
-from edgerelax.ir.kernel import KVar, i32
-from edgerelax.ir.scalar import Scalar, loads
-from edgerelax.schedule.codes import Steps, factored
+from edgerelax.ir.kernel import KConst, KExpr, KVar, i32, kop
+from edgerelax.ir.scalar import Scalar, Value, loads, op, rewrite
+from edgerelax.schedule.codes import Word, factored, turned_words
 from edgerelax.schedule.contraction import Contraction
-from edgerelax.schedule.reduce import Reduction, begin, splat
-from edgerelax.schedule.scalars import Scalars
-from edgerelax.schedule.tile import Tile, multiply_add
+from edgerelax.schedule.reduce import Reduction, begin, fold_lanes, lanes_of, splat
+from edgerelax.schedule.scalars import Held, Scalars
+from edgerelax.schedule.tile import Row, Span, Sums, Tile, multiply_add
 from edgerelax.schedule.writer import Writer
-from edgerelax.sym import Axis
+from edgerelax.sym import Atom, Axis, ExprLike, minimum, prove_eq
 
-_Sums = list[list[Reduction]]
+_IN_TEXT = 4  # steps
+_Line = Sequence[Reduction]
+_Parts = Sequence[Sequence[_Line]]
+"""By row and column, the sums of a group that go with each factor of it."""
 
 
 class CodedTile(Tile):
     """Writes one tile into the open block, the outer axes being bound."""
 
-    def __init__(self, w: Writer, s: Scalars, found: Contraction, steps: Steps) -> None:
-        super().__init__(w, s, found)
-        self.steps = steps
+    def __init__(
+        self, w: Writer, s: Scalars, found: Contraction, word: Word, span: Span | None = None
+    ) -> None:
+        super().__init__(w, s, found, span=span)
+        self.word = word
         reduce = found.stage.reduce
-        planes = {a for n in loads(found.right) if steps.word not in n.axes() for a in n.axes()}
+        planes = {a for n in loads(found.right) if word.words not in n.axes() for a in n.axes()}
         self.group = reduce[1 + max((k for k, a in enumerate(reduce) if a in planes), default=-1) :]
+        self.terms = factored(found.right, frozenset(self.group))
+        self.read: Callable[[Scalar], Scalar] = _as_it_is
 
-    def _nest(self, axes: list[Axis], pending: list[Scalar], sums: _Sums) -> None:
-        one = len(self.rows) == 1 or self.found.shares_left
-        if one and tuple(axes) == self.group:
+    def _nest(self, axes: list[Axis], pending: list[Scalar], sums: Sums) -> None:
+        by_groups = len(self.rows) == 1 or not self.w.target.is_gpu
+        if by_groups and tuple(axes) == self.group:
             self._sum_group(sums)
-        elif axes == [self.steps.inside]:
-            with self._loop(axes[0]):
-                self._step(sums)
+        elif axes == [self.word.inside] and self.w.target.is_gpu:
+            self._unrolled(axes[0], sums)
         else:
             super()._nest(axes, pending, sums)
 
-    def _sum_group(self, sums: _Sums) -> None:
+    def _sum_group(self, sums: Sums) -> None:
         """Add the steps of the group that is bound."""
-        w, terms = self.w, factored(self.found.right, frozenset(self.group))
-        varying = [v for v in terms if v is not None]
+        varying = tuple(t for t in self.terms if t is not None)
+        parts = [[[self._begin(r, c) for _ in varying] for c in self.columns] for r in self.rows]
+        lefts = self.rows[:1] if self.found.shares_left else self.rows
         dtype = self.found.stage.body.dtype
-        parts = [
-            [[begin(w, "sum", dtype, lanes=c.group.lanes) for _ in varying] for c in self.columns]
-            for _ in self.rows
-        ]
-        lanes = max(c.group.lanes for c in self.columns)
-        plain = begin(w, "sum", dtype, lanes=lanes) if None in terms else None
+        plain = [begin(self.w, "sum", dtype, lanes=4) for _ in lefts if None in self.terms]
         self._sum_steps(self.group, varying, parts, plain)
-        for row, line, own in zip(self.rows, sums, parts, strict=True):
-            for column, total, group in zip(self.columns, line, own, strict=True):
+        if self.w.target.is_gpu:
+            plain = [fold_lanes(self.w, p) for p in plain]
+        for k, (row, line) in enumerate(zip(self.rows, sums, strict=True)):
+            for column, total, group in zip(self.columns, line, parts[k], strict=True):
+                known: dict[Scalar | None, Reduction] = dict(zip(varying, group, strict=True))
+                if plain:
+                    known[None] = plain[k % len(plain)]
                 swaps = self._swaps(row, column)
-                known: dict[Scalar | None, KVar] = {
-                    v: g.registers[0] for v, g in zip(varying, group, strict=True)
-                }
-                if plain is not None:
-                    known[None] = plain.registers[0]
-                for term, factor in terms.items():
-                    value = known[term]
-                    if factor is None:
-                        total.step(w, value)
-                        continue
-                    by = self.s.value(factor.subs(swaps))
-                    (register,) = total.registers
-                    w.assign(register, multiply_add(by, value, register))
+                for term, factor in self.terms.items():
+                    self._add(total, known[term], None if factor is None else factor.subs(swaps))
+
+    def _add(self, total: Reduction, part: Reduction, by: Scalar | None) -> None:
+        """Add a sum times what it stands beside."""
+        if by is None:
+            total.merge(self.w, part.registers)
+            return
+        (register,), (value,) = total.registers, part.registers
+        self.w.assign(register, multiply_add(self.s.value(by), value, register))
 
     def _sum_steps(
         self,
         axes: Sequence[Axis],
         varying: Sequence[Scalar],
-        parts: list[list[list[Reduction]]],
-        plain: Reduction | None,
+        parts: _Parts,
+        plain: _Line,
     ) -> None:
         """Loops over the steps of a group, the last one in text."""
-        if axes:
-            with self._loop(axes[0]):
+        if axes != (self.word.inside,):
+            start, stop = self._steps_of(axes[0])
+            with self.w.loop("k", start, stop) as k:
+                self.w.bind(axes[0], k)
                 self._sum_steps(axes[1:], varying, parts, plain)
-            return
-        one = self.rows[0] if len(self.rows) == 1 else None
-        left = self.w.let("f", self.s.value(self.found.left.subs(self._swaps(one, None))))
-        if plain is not None:
-            plain.step(self.w, splat(left, plain.registers[0].lanes))
-        for row, line in zip(self.rows, parts, strict=True):
-            for column, group in zip(self.columns, line, strict=True):
-                swaps = self._swaps(row, column)
-                for term, total in zip(varying, group, strict=True):
-                    value = self.s.value(term.subs(swaps))
-                    (register,) = total.registers
-                    self.w.assign(register, multiply_add(left, value, register))
+        elif self.w.target.is_gpu:
+            self._sum_in_fours(varying, parts, plain)
+        else:
+            self._sum_by_turns(varying, parts, plain)
 
-    @contextmanager
-    def _loop(self, axis: Axis) -> Iterator[None]:
-        stop = self.w.params.scalar(axis.extent)
-        with self.w.loop("k", i32(0), stop, unroll=axis is self.steps.inside) as k:
-            self.w.bind(axis, k)
-            yield
+    def _sum_by_turns(self, varying: Sequence[Scalar], parts: _Parts, plain: _Line) -> None:
+        """The steps of a word, a few in text, by which it is then shifted.
+
+        More of them in text take longer: Cranelift orders what is between two branches one sum
+        after the other, and spills most of it.
+        """
+        w, inside = self.w, self.word.inside
+        size, few = inside.extent, Axis(f"{inside.name}%", minimum(inside.extent, _IN_TEXT))
+        turned = {n: found for v in varying for n, found in turned_words(v, inside).items()}
+        held: dict[Scalar, tuple[Held, KVar, int]] = {}
+        for row, column in itertools.product(self.rows, self.columns):
+            swaps = self._swaps(row, column)
+            for node, (load, bits) in turned.items():
+                if (own := node.subs(swaps)) not in held:
+                    word = w.var("word", self.s.value(load.subs(swaps)))
+                    held[own] = Held(word.name, node.dtype), word, bits
+
+        def turn(node: Scalar) -> Scalar | None:
+            if node not in held:
+                return None
+            leaf, _, bits = held[node]
+            return op("shl", leaf, Value(few * bits, leaf.dtype))
+
+        self.read = lambda term: rewrite(term, turn)
+        one = prove_eq(size, few.extent) is True
+        with w.loop("k", i32(0), w.params.scalar(size), step=_IN_TEXT, unroll=one) as k:
+            for leaf, word, _ in held.values():
+                self.s.hold(leaf, word)
+            with w.loop("j", i32(0), w.params.scalar(few.extent), unroll=True) as j:
+                w.bind(few, j)
+                w.bind(inside, kop("add", k, j))
+                self._sum_step(varying, parts, plain)
+            for _, word, bits in () if one else held.values():
+                by = KConst(word.dtype, 1, bits * _IN_TEXT)
+                w.assign(word, kop("shl", word, by))
+
+    def _sum_step(self, varying: Sequence[Scalar], parts: _Parts, plain: _Line) -> None:
+        """One step, all summed axes being bound."""
+        left: KExpr = i32(0)
+        for k, row in enumerate(self.rows):
+            if not (k and self.found.shares_left):
+                left = self.w.let("f", self.s.value(self.found.left.subs(self._swaps(row, None))))
+                if plain:
+                    plain[k].step(self.w, splat(left, plain[k].registers[0].lanes))
+            self._add_products(row, left, varying, parts[k])
+
+    def _sum_in_fours(self, varying: Sequence[Scalar], parts: _Parts, plain: _Line) -> None:
+        """The steps of a word, four at a time: so many of the left factor are one load."""
+        w, inside = self.w, self.word.inside
+        with w.loop("k", i32(0), w.params.scalar(inside.extent), step=4, unroll=True) as k:
+            w.bind_vector(inside, k)
+            lanes = w.lanes(inside)
+            assert lanes is not None
+            clones: list[dict[Atom, ExprLike]] = [{inside: c} for c in lanes.clones]
+            for number, row in enumerate(self.rows):
+                left = self.found.left.subs(self._swaps(row, None))
+                four = w.let("a", splat(self.s.value(left), 4))
+                if plain:
+                    plain[number].step(w, four)
+                for one, clone in zip(lanes_of(four), clones, strict=True):
+                    at = tuple(v.subs(clone) for v in varying)
+                    self._add_products(row, one, at, parts[number])
+
+    def _add_products(
+        self, row: Row, left: KExpr, varying: Sequence[Scalar], line: Sequence[_Line]
+    ) -> None:
+        for column, group in zip(self.columns, line, strict=True):
+            swaps = self._swaps(row, column)
+            for term, total in zip(varying, group, strict=True):
+                (register,) = total.registers
+                value = self.s.value(self.read(term.subs(swaps)))
+                self.w.assign(register, multiply_add(left, value, register))
+
+
+def _as_it_is(term: Scalar) -> Scalar:
+    return term

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from edgerelax.ir.dtypes import I32
+from edgerelax.ir.dtypes import I32, U32, DType
 from edgerelax.ir.loop import LoopFunc, Stage
 from edgerelax.ir.plan import Packed
 from edgerelax.ir.scalar import (
@@ -29,7 +29,9 @@ from edgerelax.ir.scalar import (
     loads,
     op,
     rewrite,
+    walk,
 )
+from edgerelax.schedule.index import stride_of
 from edgerelax.schedule.points import count
 from edgerelax.schedule.ranges import Range, range_of
 from edgerelax.schedule.words import word_of
@@ -41,6 +43,14 @@ _WIDTHS = (2, 4, 8, 16)
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """The last two summed axes where a factor reads words: the words, and the steps in one."""
+
+    words: Axis
+    inside: Axis
+
+
+@dataclass(frozen=True, slots=True)
 class Steps:
     """A summed axis taken apart: groups from the widest on, words, steps in a word."""
 
@@ -49,12 +59,8 @@ class Steps:
     bits: int
 
     @property
-    def word(self) -> Axis:
-        return self.axes[-2]
-
-    @property
-    def inside(self) -> Axis:
-        return self.axes[-1]
+    def word(self) -> Word:
+        return Word(*self.axes[-2:])
 
     @property
     def number(self) -> Expr:
@@ -95,6 +101,18 @@ class Parts:
     codes: tuple[Scalar, ...]
     planes: tuple[Scalar, ...]
     axis: Axis
+
+
+def word_of_steps(factor: Scalar, reduce: Sequence[Axis]) -> Word | None:
+    """The last summed axes, if the last one says only which part of a loaded word is a step's."""
+    if len(reduce) < 2:
+        return None
+    words, inside = reduce[-2:]
+    size = inside.extent.as_int()
+    read = {axis for load in loads(factor) for axis in load.axes()}
+    fits = size is not None and size in {_WORD // bits for bits in _WIDTHS}
+    used = inside in factor.axes() and inside not in read and words in read
+    return Word(words, inside) if fits and used else None
 
 
 def parts_of(factor: Scalar, reduce: Sequence[Axis], weights: frozenset[str]) -> Parts | None:
@@ -192,15 +210,16 @@ def coded(
     table: dict[Atom, ExprLike] = {**layout.swaps, steps.axis: steps.number}
     for number, leaf in enumerate(n for n in (*parts.codes, *parts.planes) if n.axes()):
         is_code = leaf in parts.codes
-        used = {*leaf.subs(table).axes(), *([steps.word] if is_code else [])}
+        used = {*leaf.subs(table).axes(), *([steps.word.words] if is_code else [])}
         own = tuple(a for a in axes if a in used)
         if any(a.extent.as_int() is None for a in own) or count(own).as_int() == 0:
             return None
         name = f"{_source(leaf).name}_{layout.name}{number}"
         if is_code:
-            buffer = Buffer(name, I32, tuple(a.extent for a in own))
-            body = _words(leaf, steps, layout.swaps)
-            reads[leaf] = _decoded(_at(buffer, own), steps, range_of(leaf))
+            dtype = I32 if range_of(leaf)[0] < 0 else U32
+            buffer = Buffer(name, dtype, tuple(a.extent for a in own))
+            body = _words(leaf, steps, layout.swaps, dtype)
+            reads[leaf] = _decoded(_at(buffer, own), steps)
         else:
             value = _uncast(leaf)
             buffer = Buffer(name, value.dtype, tuple(a.extent for a in own))
@@ -241,28 +260,37 @@ def _narrow(leaf: Scalar) -> Scalar:
     return leaf
 
 
-def _words(code: Scalar, steps: Steps, swaps: Mapping[Atom, ExprLike]) -> Scalar:
-    """The codes of the steps that are in one word."""
-    inside = steps.inside.extent.as_int()
-    assert inside is not None
-    first = steps.number.subs({steps.inside: 0})
+def _words(code: Scalar, steps: Steps, swaps: Mapping[Atom, ExprLike], dtype: DType) -> Scalar:
+    """The codes of the steps that are in one word, the first in the highest bits."""
+    words, inside = steps.word.words, steps.word.inside.extent
+    width = inside.as_int()
+    assert width is not None
+    last = steps.number.subs({steps.word.inside: inside - 1})
 
     def element(number: Expr) -> Scalar:
-        step = first - steps.word * inside + number
+        step = last + words * inside - number
         return cast(code.subs({**swaps, steps.axis: step}), I32)
 
-    return word_of(element, steps.word, steps.word.extent * inside, inside, I32)
+    return cast(word_of(element, words, words.extent * inside, width, I32), dtype)
 
 
-def _decoded(word: Load, steps: Steps, found: Range) -> Scalar:
-    """The code of a step, in i32."""
-    bits = steps.bits
-    if found[0] >= 0:
-        shifted = op("shr", word, Value(steps.inside * bits, I32))
-        return op("bit_and", shifted, constant((1 << bits) - 1, I32))
-    rest = _WORD - bits
-    shifted = op("shl", word, Value(as_expr(rest) - steps.inside * bits, I32))
-    return op("shr", shifted, constant(rest, I32))
+def _decoded(word: Load, steps: Steps) -> Scalar:
+    """The code of a step, in i32: what is above it is shifted out, then what is below it."""
+    turned = op("shl", word, Value(steps.word.inside * steps.bits, word.dtype))
+    return cast(op("shr", turned, constant(_WORD - steps.bits, word.dtype)), I32)
+
+
+def turned_words(factor: Scalar, inside: Axis) -> dict[Scalar, tuple[Load, int]]:
+    """The words in a factor with the code of a step on top: their loads, and the bits of a step."""
+    found: dict[Scalar, tuple[Load, int]] = {}
+    for node in walk(factor):
+        match node:
+            case Op(fn="shl", operands=(Load() as load, Value(expr=expr))):
+                bits = stride_of(expr, inside)
+                by = None if bits is None else bits.as_int()
+                if by and expr == inside * by and inside not in load.axes():
+                    found[node] = load, by
+    return found
 
 
 def _with_reads(factor: Scalar, reads: Mapping[Scalar, Scalar]) -> Scalar:

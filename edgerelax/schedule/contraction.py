@@ -23,7 +23,7 @@ from edgerelax.ir.scalar import (
     loads,
     op,
 )
-from edgerelax.schedule.codes import Steps
+from edgerelax.schedule.codes import Word, word_of_steps
 from edgerelax.schedule.index import flat_index, is_one, stride_of
 from edgerelax.schedule.points import coalesce, count, store_flat, substitute_stage, used_exprs
 from edgerelax.schedule.residues import split_residues
@@ -40,7 +40,7 @@ class Contraction:
 
     The factors are without their guards. `column` is the axis along which outputs adjoin. `lane`
     stands for a row's number in its tile, where the left factor is laid out by tiles. `product` is
-    the function that multiplies: of numbers, or of pairs of them. `steps` are the last summed axes
+    the function that multiplies: of numbers, or of pairs of them. `word` are the last summed axes
     where the right factor reads codes in words.
     """
 
@@ -53,7 +53,7 @@ class Contraction:
     outer: tuple[Axis, ...]
     lane: Axis | None = None
     product: str = "mul"
-    steps: Steps | None = None
+    word: Word | None = None
 
     @property
     def shares_left(self) -> bool:
@@ -113,7 +113,10 @@ def contraction(stage: Stage) -> Contraction | Reject:
     guards = [g for g in guards if not _always_holds(g)]
     rows = tuple(a for a in stage.axes if a in left.axes() and a not in right.axes())
     outer = tuple(a for a in stage.axes if a not in rows and a is not column)
-    return Contraction(stage, left, right, tuple(guards), rows, column, outer, product=body.fn)
+    word = None if guards else word_of_steps(right, stage.reduce)
+    return Contraction(
+        stage, left, right, tuple(guards), rows, column, outer, product=body.fn, word=word
+    )
 
 
 def _column(stage: Stage) -> Axis:

@@ -11,8 +11,10 @@ from edgerelax.ir.loop import LoopFunc, Stage
 from edgerelax.ir.plan import Packed
 from edgerelax.ir.scalar import Buffer, Load, Scalar, loads, rewrite
 from edgerelax.schedule.codes import Coded, Layout, coded
-from edgerelax.schedule.contraction import Contraction
+from edgerelax.schedule.contraction import Contraction, contraction
 from edgerelax.schedule.points import count, substitute_stage
+from edgerelax.schedule.strategies.base import Reject
+from edgerelax.schedule.words import Rewritten, over_words
 from edgerelax.sym import (
     Atom,
     Axis,
@@ -95,7 +97,7 @@ def pack_columns(found: Contraction, weights: frozenset[str]) -> Laid | None:
         guards=guards,
         column=lane,
         outer=(*found.outer, panel),
-        steps=made.steps,
+        word=None if made.steps is None else made.steps.word,
     )
     return Laid(made.packed, laid, panel, apart=divisible(column.extent, PANEL) is True)
 
@@ -145,3 +147,17 @@ def _packed(
 
 def _swapped(factor: Scalar, load: Load, read: Load) -> Scalar:
     return rewrite(factor, lambda node: read if node == load else None)
+
+
+def in_codes(func: LoopFunc) -> tuple[LoopFunc, tuple[Packed, ...]]:
+    """The function with its products of weights of few bits over words in panels."""
+    return over_words(func, _over_codes)
+
+
+def _over_codes(func: LoopFunc, stage: Stage) -> Rewritten | None:
+    """A stage whose panels are whole."""
+    found = contraction(stage)
+    laid = None if isinstance(found, Reject) else pack_columns(found, func.weights)
+    if laid is None or laid.found.word is None or not laid.apart:
+        return None
+    return Rewritten((), laid.found.stage, laid.packed)

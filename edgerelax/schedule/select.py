@@ -16,6 +16,7 @@ from edgerelax.ir.plan import Packed, Schedule, Version
 from edgerelax.schedule.contraction import Contraction, contraction
 from edgerelax.schedule.empty import without_empty
 from edgerelax.schedule.in_place import Pair, sharing
+from edgerelax.schedule.packing import in_codes
 from edgerelax.schedule.pairs import in_pairs
 from edgerelax.schedule.quads import in_quads
 from edgerelax.schedule.specialise import cases, general, specialise
@@ -154,9 +155,11 @@ def _assembled(func: LoopFunc, chosen: Sequence[Choice], packed: Sequence[Packed
 def prepare(func: LoopFunc, target: Target) -> tuple[LoopFunc, tuple[Packed, ...]]:
     """The function as the strategies want it, and the weights that it then reads."""
     func = without_empty(func)
-    if target.is_gpu:
-        return in_quads(widen_subword_outputs(func), target.storage_buffers)
-    return in_pairs(func)
+    if not target.is_gpu:
+        return in_pairs(func)
+    func, words = in_quads(widen_subword_outputs(func), target.storage_buffers)
+    func, codes = in_codes(func)
+    return func, (*words, *codes)
 
 
 def partition(func: LoopFunc, target: Target) -> Iterator[Unit]:

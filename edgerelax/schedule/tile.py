@@ -49,9 +49,14 @@ class _Column:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class Row:
+    """A row of the tile: what its axes are called, its number."""
+
     axes: dict[Axis, Axis]
     number: KExpr
+
+
+Sums = list[list[Reduction]]
 
 
 class Tile:
@@ -74,11 +79,15 @@ class Tile:
         self.guards = list(found.guards)
         self.row_guards: list[Scalar] = []
         self.column_guards: list[Scalar] = []
-        self.rows: list[_Row] = []
+        self.rows: list[Row] = []
         self.columns: list[_Column] = []
 
     def write(self, first_row: KExpr, height: int, groups: Sequence[Group]) -> None:
         """Compute and store `height` rows from `first_row`; those past the end are not stored."""
+        self.store(self.sum(first_row, height, groups))
+
+    def sum(self, first_row: KExpr, height: int, groups: Sequence[Group]) -> Sums:
+        """The sums of a tile by row and column group."""
         self._bind_rows(first_row, height)
         self._bind_columns(groups)
         sums = [[self._begin(r, c) for c in self.columns] for r in self.rows]
@@ -86,6 +95,10 @@ class Tile:
         steps = self.found.stage.reduce
         guarded_first = sorted(steps, key=lambda a: not any(a in g.axes() for g in guards))
         self._nest(guarded_first, guards, sums)
+        return sums
+
+    def store(self, sums: Sums) -> None:
+        """Finish and store them."""
         for row, line in zip(self.rows, sums, strict=True):
             self._store_row(row, line)
 
@@ -107,7 +120,7 @@ class Tile:
             if found.lane is not None:
                 clones[found.lane] = Axis(f"{found.lane.name}^{w.fresh('r')}", found.lane.extent)
                 w.bind(clones[found.lane], i32(k))
-            self.rows.append(_Row(clones, number))
+            self.rows.append(Row(clones, number))
 
     def _bind_columns(self, groups: Sequence[Group]) -> None:
         w, column = self.w, self.found.column
@@ -123,7 +136,7 @@ class Tile:
                 w.bind_lanes(clone, [w.let("col", kop("min", s, last)) for s in steps])
             self.columns.append(_Column(clone, group))
 
-    def _swaps(self, row: _Row | None, column: _Column | None) -> dict[Atom, ExprLike]:
+    def _swaps(self, row: Row | None, column: _Column | None) -> dict[Atom, ExprLike]:
         swaps: dict[Atom, ExprLike] = {}
         if row is not None:
             swaps |= {a: as_expr(c) for a, c in row.axes.items()}
@@ -131,7 +144,7 @@ class Tile:
             swaps[self.found.column] = column.axis
         return swaps
 
-    def _begin(self, row: _Row, column: _Column) -> Reduction:
+    def _begin(self, row: Row, column: _Column) -> Reduction:
         return begin(self.w, "sum", self.found.stage.body.dtype, lanes=column.group.lanes)
 
     # the sum
@@ -163,7 +176,7 @@ class Tile:
             [right.subs(self._swaps(None, c)) for c in self.columns],
         )
 
-    def _step(self, sums: list[list[Reduction]]) -> None:
+    def _step(self, sums: Sums) -> None:
         """One step, all reduced axes being bound."""
         if not self.found.shares_left:
             left, right = self._factors()
@@ -177,7 +190,7 @@ class Tile:
             own = [right_factor.subs(self._swaps(row, c)) for c in self.columns]
             self._multiply(shared, self._values(own), [line])
 
-    def _nest(self, axes: list[Axis], pending: list[Scalar], sums: list[list[Reduction]]) -> None:
+    def _nest(self, axes: list[Axis], pending: list[Scalar], sums: Sums) -> None:
         """One loop per reduce axis, each guard as far out as it can stand."""
         unbound = set(axes)
         ready = [g for g in pending if not g.axes() & unbound]
@@ -208,7 +221,7 @@ class Tile:
             return self.span.start, self.span.stop
         return i32(0), self.w.params.scalar(axis.extent)
 
-    def _dot(self, axis: Axis, sums: list[list[Reduction]]) -> None:
+    def _dot(self, axis: Axis, sums: Sums) -> None:
         """Vectors along the axis, whose lanes are added up at the end, then the rest of it."""
         w = self.w
         left, right = self._factors()
@@ -226,7 +239,7 @@ class Tile:
                 w.bind(axis, k)
                 self._multiply(self._values(left), self._values(right), sums)
 
-    def _unrolled(self, axis: Axis, sums: list[list[Reduction]]) -> None:
+    def _unrolled(self, axis: Axis, sums: Sums) -> None:
         """Steps of four in text, with vector loads along the axis where they are aligned."""
         w = self.w
         start, stop = self._steps_of(axis)
@@ -284,9 +297,7 @@ class Tile:
     def _values(self, factors: list[Scalar]) -> list[KExpr]:
         return [self.w.let("f", self.s.value(f)) for f in factors]
 
-    def _multiply(
-        self, left: Sequence[KExpr], right: Sequence[KExpr], sums: list[list[Reduction]]
-    ) -> None:
+    def _multiply(self, left: Sequence[KExpr], right: Sequence[KExpr], sums: Sums) -> None:
         """Add the products of one step."""
         for a, line in zip(left, sums, strict=True):
             for b, total in zip(right, line, strict=True):
@@ -295,7 +306,7 @@ class Tile:
 
     # storing
 
-    def _store_row(self, row: _Row, line: list[Reduction]) -> None:
+    def _store_row(self, row: Row, line: list[Reduction]) -> None:
         w, found = self.w, self.found
         if len(self.rows) == 1 or divisible(found.height, len(self.rows)):
             for column, total in zip(self.columns, line, strict=True):
@@ -305,7 +316,7 @@ class Tile:
             for column, total in zip(self.columns, line, strict=True):
                 self._store(row, column, total)
 
-    def _store(self, row: _Row, column: _Column, total: Reduction) -> None:
+    def _store(self, row: Row, column: _Column, total: Reduction) -> None:
         stage = substitute_stage(self.found.stage, self._swaps(row, column))
         group = column.group
         limit = None if group.whole else self.w.params.scalar(self.found.width)

@@ -69,10 +69,11 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A stage over words, and what is made for it."""
+    """A stage over words, and what is made for it: by other stages or at export."""
 
     made: tuple[Made, ...]
     stage: Stage
+    packed: tuple[Packed, ...] = ()
 
 
 def over_words(
@@ -83,6 +84,9 @@ def over_words(
     packed: dict[str, Packed] = {}
     for stage in func.stages:
         found = change(func, stage) if isinstance(stage, Stage) else None
+        if found is not None and any(packed.get(p.buffer.name, p) != p for p in found.packed):
+            found = None
+        packed.update({} if found is None else {p.buffer.name: p for p in found.packed})
         for made in () if found is None else found.made:
             weight = made.packed(func)
             if weight is None:

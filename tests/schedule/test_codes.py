@@ -5,16 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgerelax.ir.dtypes import F16, F32, I8, I32, U8, U16, DType
+from edgerelax.ir.dtypes import F16, F32, I8, I32, U8, U16, U32, DType
 from edgerelax.ir.loop import LoopFunc, Stage, axis
 from edgerelax.ir.loop_interp import run_loop
-from edgerelax.ir.plan import Packed
+from edgerelax.ir.plan import Packed, Version
 from edgerelax.ir.scalar import Acc, Buffer, Scalar, Value, cast, constant, op, select
 from edgerelax.schedule.ranges import range_of
-from edgerelax.schedule.select import schedule
-from edgerelax.schedule.target import WASM
+from edgerelax.schedule.select import prepare, schedule
+from edgerelax.schedule.specialise import Case, specialise
+from edgerelax.schedule.strategies.base import Unit
+from edgerelax.schedule.strategies.gemm import GEMM
+from edgerelax.schedule.target import WASM, WEBGPU, WEBGPU_SOFTWARE, Target
 from edgerelax.sym import as_expr, symbol
-from tests.schedule.oracle import assert_close, run_schedule
+from tests.schedule.oracle import ALL_TARGETS, assert_close, run_schedule, run_version
 from tests.schedule.test_conv import buf
 
 M = symbol("m")
@@ -112,13 +115,12 @@ def arrays_for(func: LoopFunc, m: int) -> list[np.ndarray]:
     return arrays
 
 
-def check_taken(func: LoopFunc, m: int) -> None:
+def check_taken(func: LoopFunc, m: int, target: Target = WASM) -> None:
     """What the schedule takes for so many rows gives what the loop interpreter gives."""
-    arrays, rows = arrays_for(func, m), {"m": m} if func.symbols() else {}
-    for target in (WASM,):
-        got = run_schedule(schedule(func, target), func, arrays, rows)
-        for g, want in zip(got, run_loop(func, arrays, rows), strict=True):
-            assert_close(g, want, 3e-3)
+    arrays, rows = arrays_for(func, m), {"m": m}
+    got = run_schedule(schedule(func, target), func, arrays, rows)
+    for g, want in zip(got, run_loop(func, arrays, rows), strict=True):
+        assert_close(g, want, 3e-3)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -128,8 +130,33 @@ def test_every_form_is_the_product_of_its_numbers(form):
         check_taken(func, m)
 
 
-def packed_codes(func: LoopFunc) -> list[Packed]:
-    return [p for v in schedule(func, WASM).versions for p in v.packed if p.buffer.dtype == I32]
+@pytest.mark.parametrize("target", (WEBGPU_SOFTWARE, WEBGPU), ids=lambda t: t.name)
+@pytest.mark.parametrize("form", ("asymmetric", "by_bytes", "one_scale"))
+def test_on_a_gpu(form, target):
+    func, _ = product(FORMS[form], M, 8, 64)
+    assert packed_codes(func, target)
+    for m in (1, 2):
+        check_taken(func, m, target)
+
+
+def test_steps_that_threads_share():
+    """Slices without steps, tiles past the end, two tiles of rows."""
+    func, _ = product(asymmetric, M, 8, 96)
+    for config, m in (("1x4 group", 1), ("4x4 group", 5)):
+        own = specialise(func, Case("_row", {M.atom: 1})) if m == 1 else func
+        prepared, made = prepare(own, WEBGPU)
+        match = GEMM.match(
+            Unit("product", prepared.stages, frozenset("y"), prepared.weights), WEBGPU
+        )
+        emitted = GEMM.emit(match, config, WEBGPU)
+        arrays = arrays_for(func, m)
+        got = run_version(Version(emitted.kernels, packed=made), func, arrays, {"m": m})
+        assert_close(got[0], run_loop(func, arrays, {"m": m})[0], 3e-3)
+
+
+def packed_codes(func: LoopFunc, target: Target = WASM) -> list[Packed]:
+    made = [p for v in schedule(func, target).versions for p in v.packed]
+    return [p for p in made if p.buffer.dtype in (I32, U32)]
 
 
 def size(dtype: DType, dims) -> int:
@@ -145,10 +172,11 @@ def test_codes_stay_codes_in_memory(form):
         assert size(I32, packed.buffer.dims) == 24 * 128 * bits // 8
 
 
-def test_one_row_and_many_read_the_same_words():
+def test_all_devices_read_the_same_words():
     func, _ = product(asymmetric, M, 24, 128)
-    row, tiles = schedule(func, WASM).versions
-    assert row.packed == tiles.packed and len(row.packed) == 3
+    versions = [v for t in ALL_TARGETS for v in schedule(func, t).versions]
+    assert len(versions) > 3 and len(versions[0].packed) == 3
+    assert {v.packed for v in versions} == {versions[0].packed}
 
 
 def test_a_word_holds_neighbouring_steps():
@@ -159,7 +187,7 @@ def test_a_word_holds_neighbouring_steps():
     steps = np.stack((codes & 15, codes >> 4), axis=2).reshape(2, 8, 64)
     for k in range(64):
         word = words[:, k // 32, k % 32 // 8].astype(np.int64)
-        code = (word >> (k % 8 * 4)) & 15
+        code = (word >> (28 - k % 8 * 4)) & 15
         np.testing.assert_array_equal(np.where(code > 7, code - 16, code), steps[..., k] - 8.0)
 
 
@@ -175,8 +203,7 @@ def test_groups_that_do_not_fit_words_are_left_as_they_are(width):
     names = frozenset(("codes", "scales", "other"))
     func = LoopFunc("product", (x, codes, scales, other), (y,), (stage,), names)
     assert not packed_codes(func)
-    for m in (1, 2):
-        check_taken(func, m)
+    check_taken(func, 2)
 
 
 def test_what_is_added_to_the_sum():

@@ -6,7 +6,8 @@ output's tiles. A convolution tests its padding once per row and tap.
 
 from dataclasses import dataclass
 
-from edgerelax.ir.kernel import LOCAL, WORKGROUP, Kernel, KExpr, i32, kop
+from edgerelax.ir.kernel import LOCAL, WORKGROUP, Kernel, KExpr, KLoad, KStore, i32, kop
+from edgerelax.schedule.coded_tile import CodedTile
 from edgerelax.schedule.contraction import Contraction, contraction, describe, is_contiguous
 from edgerelax.schedule.cost import Work, roofline, rounded, typical, work
 from edgerelax.schedule.in_place import at_own_place
@@ -16,10 +17,12 @@ from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.pointwise import is_sub_word
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.tile import Group, Span, Tile
-from edgerelax.schedule.writer import Writer
+from edgerelax.schedule.writer import Writer, plus
 from edgerelax.sym import Axis, as_expr, ceildiv, divisible, upper_bound
 
 GROUP = 64
+_GROUP = " group"
+_SLICES = 16  # of the steps, which a group's threads share out among them
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,13 @@ def match(unit: Unit, target: Target) -> Gemm | Reject:
 
 
 def configs(gemm: Gemm, target: Target) -> tuple[str, ...]:
+    """Each tile; those of codes also by groups that share the steps of one."""
+    ways = tiles_of(gemm)
+    shares = target.has_fast_barriers and gemm.found.word is not None
+    return (*ways, *(f"{way}{_GROUP}" for way in ways if shares))
+
+
+def tiles_of(gemm: Gemm) -> tuple[str, ...]:
     """By how many rows there can be."""
     if upper_bound(gemm.found.height) == 1:
         return ("1x4",)
@@ -72,7 +82,8 @@ def configs(gemm: Gemm, target: Target) -> tuple[str, ...]:
 
 def cost(gemm: Gemm, config: str, target: Target) -> float:
     """A value that is loaded serves a row or a column of the tile."""
-    return tile_cost(gemm.found, config, work(gemm.found.stage), target, threads=1.0)
+    threads = float(_SLICES) if config.endswith(_GROUP) else 1.0
+    return tile_cost(gemm.found, config, work(gemm.found.stage), target, threads=threads)
 
 
 def tile_cost(
@@ -98,7 +109,8 @@ def _rows(config: str) -> int:
 
 def emit(gemm: Gemm, config: str, target: Target) -> Emitted:
     """One kernel."""
-    kernel = tile_kernel(gemm.unit.name, gemm, config, target)
+    make = group_kernel if config.endswith(_GROUP) else tile_kernel
+    kernel = make(gemm.unit.name, gemm, config, target)
     return Emitted((kernel,), in_place=at_own_place(gemm.found.stage))
 
 
@@ -107,15 +119,16 @@ def tile_kernel(
 ) -> Kernel:
     """A thread for each tile; of part of its steps if one of the outer axes numbers parts."""
     w, found = Writer(target, gemm.unit.weights), gemm.found
-    s = Scalars(w)
     height = _rows(config)
-    row_tiles, column_tiles = ceildiv(found.height, height), ceildiv(found.width, 4)
+    panels, outer = _panels(found)
+    quads = ceildiv(found.width, 4)
+    row_tiles, column_tiles = ceildiv(found.height, height), count(panels) * quads
     down = 1 if height == 1 else 8
     across = GROUP // down
     blocks_down, blocks_across = ceildiv(row_tiles, down), ceildiv(column_tiles, across)
-    extents = [a.extent for a in found.outer]
+    extents = [a.extent for a in outer]
     places = decompose(w, WORKGROUP, [*extents, blocks_down, blocks_across])
-    for axis, place in zip(found.outer, places, strict=False):
+    for axis, place in zip(outer, places, strict=False):
         w.bind(axis, place)
     y, x = decompose(w, LOCAL, [as_expr(down), as_expr(across)])
     row_tile = w.let("y", kop("add", kop("mul", places[-2], i32(down)), y))
@@ -127,12 +140,82 @@ def tile_kernel(
     )
     with w.when(inside):
         first_row = w.let("row", kop("mul", row_tile, i32(height)))
-        first = w.let("col", kop("mul", column_tile, i32(4)))
-        group = Group(first, 4, whole=divisible(found.width, 4), aligned=True)
-        span = None if part is None else part.span(w)
-        Tile(w, s, found, span=span).write(first_row, height, [group])
-    grid = count(found.outer) * blocks_down * blocks_across
+        group = _bind_tile(w, found, column_tile)
+        _tile(w, found, None if part is None else part.span(w)).write(first_row, height, [group])
+    grid = count(outer) * blocks_down * blocks_across
     return w.kernel(name, grid, GROUP, f"{describe(found)}, {config} per thread")
+
+
+def group_kernel(name: str, gemm: Gemm, config: str, target: Target) -> Kernel:
+    """A workgroup for four tiles of codes, each of which 16 threads share: slices of the steps.
+
+    Their sums meet in workgroup memory, where the first slice adds them up.
+    """
+    w, found = Writer(target, gemm.unit.weights), gemm.found
+    height, across = _rows(config), GROUP // _SLICES
+    panels, outer = _panels(found)
+    tiles = count(panels) * ceildiv(found.width, 4)
+    row_tiles, blocks = ceildiv(found.height, height), ceildiv(tiles, across)
+    places = decompose(w, WORKGROUP, [*(a.extent for a in outer), row_tiles, blocks])
+    for axis, place in zip(outer, places, strict=False):
+        w.bind(axis, place)
+    part, x = decompose(w, LOCAL, [as_expr(_SLICES), as_expr(across)])
+    number = w.let("x", kop("add", kop("mul", places[-1], i32(across)), x))
+    group = _bind_tile(w, found, kop("min", number, w.params.scalar(tiles - 1)))
+    tile = _tile(w, found, _slice(w, found.stage.reduce[0], part))
+    sums = tile.sum(w.let("row", kop("mul", places[-2], i32(height))), height, [group])
+    totals = [total for line in sums for total in line]
+    dtype = totals[0].registers[0].dtype
+    shared = w.array("parts", dtype, GROUP * len(totals), shared=True, lanes=4)
+    place = w.let("p", kop("mul", LOCAL, i32(len(totals))))
+    for k, total in enumerate(totals):
+        w.emit(KStore(shared, plus(place, k), total.registers[0]))
+    w.barrier()
+    first = kop("lt", part, i32(1))
+    with w.when(kop("and", first, kop("lt", number, w.params.scalar(tiles)))):
+        with w.loop("s", i32(1), i32(_SLICES)) as other:
+            at = kop("mul", kop("add", kop("mul", other, i32(across)), x), i32(len(totals)))
+            begin = w.let("p", at)
+            for k, total in enumerate(totals):
+                total.merge(w, (KLoad(dtype, 4, shared, plus(begin, k)),))
+        tile.store(sums)
+    grid = count(outer) * row_tiles * blocks
+    return w.kernel(name, grid, GROUP, f"{describe(found)}, {config}: {_SLICES} slices of steps")
+
+
+def _slice(w: Writer, steps: Axis, part: KExpr) -> Span:
+    """As many of the steps as of others, or one less."""
+
+    def end(number: KExpr) -> KExpr:
+        size = w.params.scalar(steps.extent)
+        return w.let("k", kop("index_div", kop("mul", number, size), i32(_SLICES)))
+
+    return Span(steps, end(part), end(plus(part, 1)))
+
+
+def _panels(found: Contraction) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+    """The outer axes that count panels of codes, which are further columns, and the others."""
+    right, left = found.right.axes(), found.left.axes()
+    coded = found.word is not None
+    panels = tuple(a for a in found.outer if coded and a in right and a not in left)
+    return panels, tuple(a for a in found.outer if a not in panels)
+
+
+def _bind_tile(w: Writer, found: Contraction, number: KExpr) -> Group:
+    """The columns of a tile, its panel being bound."""
+    panels, _ = _panels(found)
+    extents = [*(a.extent for a in panels), ceildiv(found.width, 4)]
+    *places, quad = decompose(w, number, extents)
+    for axis, place in zip(panels, places, strict=True):
+        w.bind(axis, place)
+    first = w.let("col", kop("mul", quad, i32(4)))
+    return Group(first, 4, whole=divisible(found.width, 4), aligned=True)
+
+
+def _tile(w: Writer, found: Contraction, span: Span | None) -> Tile:
+    if found.word is None:
+        return Tile(w, Scalars(w), found, span=span)
+    return CodedTile(w, Scalars(w), found, found.word, span)
 
 
 GEMM = Strategy("gemm", match, configs, cost, emit)

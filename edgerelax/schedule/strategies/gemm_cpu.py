@@ -137,7 +137,7 @@ def emit(product: Product, config: str, target: Target) -> Emitted:
         packed, found = laid.packed, laid.found
         if not found.rows:
             found, widest = _with_lines(found), PANEL
-            most = _PANELS if found.steps is None else _CODED_PANELS
+            most = _PANELS if found.word is None else _CODED_PANELS
             height = min(most, found.height.as_int() or most)
     read_only = unit.weights | {p.buffer.name for p in packed}
     body = _Body(Writer(target, read_only), found, height, widest, dot)
@@ -241,11 +241,11 @@ class _Body:
             self._write([Group(first, 1, whole=True)])
 
     def _write(self, groups: Sequence[Group]) -> None:
-        steps = self.found.steps
-        if steps is None:
+        word = self.found.word
+        if word is None:
             tile = Tile(self.w, self.s, self.found, dot=self.dot)
         else:
-            tile = CodedTile(self.w, self.s, self.found, steps)
+            tile = CodedTile(self.w, self.s, self.found, word)
         tile.write(self.first_row, self.height, groups)
 
 

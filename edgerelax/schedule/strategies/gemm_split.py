@@ -63,7 +63,7 @@ def configs(split: SplitGemm, target: Target) -> tuple[str, ...]:
     """Each tile, with as many parts as fill the device."""
     enough = min(_MOST, typical(split.steps.extent) / _LEAST)
     found = []
-    for tile in gemm.configs(split.whole, target):
+    for tile in gemm.tiles_of(split.whole):
         parts = parts_to_fill(gemm.tiles(split.whole.found, tile), enough, target)
         if parts > 1:
             found.append(f"{tile}/{parts}")
