@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from edgerelax.ir.loop import Stage
 from edgerelax.ir.scalar import Buffer, Op, walk
 from edgerelax.schedule.target import Target
-from edgerelax.sym import Expr, Symbol
+from edgerelax.sym import Expr, Symbol, proves_lt
 
 _TYPICAL = 256
 SLOW = frozenset(("exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "sqrt", "div"))
+
+LONGEST_ALONE = 1 << 14
+"""Steps that one thread may take where a CPU plays the GPU, several times over: llvmpipe ends the
+loops of an invocation after 65,535 turns in all, without a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +98,8 @@ def roofline(total: Work, target: Target, *, threads: float, reuse: float) -> fl
     )
     filled = min(1.0, max(threads, 1.0) / target.parallel_threads)
     return seconds / filled + target.launch_seconds
+
+
+def is_long_for_one(length: Expr, target: Target) -> bool:
+    """Whether a thread must not go so far by itself there."""
+    return target.is_gpu and not target.has_fast_barriers and proves_lt(LONGEST_ALONE, length)

@@ -4,9 +4,9 @@ Always legal. It is also the right way to reduce over outer axes (column sums), 
 outputs read neighbouring inputs.
 """
 
-from edgerelax.schedule.cost import roofline
+from edgerelax.schedule.cost import is_long_for_one, roofline
 from edgerelax.schedule.in_place import at_own_place
-from edgerelax.schedule.points import coalesce
+from edgerelax.schedule.points import coalesce, count
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.map import writes_whole_words
 from edgerelax.schedule.strategies.pointwise import (
@@ -43,7 +43,9 @@ def configs(points: Points, target: Target) -> tuple[str, ...]:
 
 
 def cost(points: Points, config: str, target: Target) -> float:
-    """Every step loads its operands."""
+    """Every step loads its operands. Where it would go wrong, anything else is better."""
+    if is_long_for_one(count(points.stage.reduce), target):
+        return 1.0
     total = work_of_map(points.stage, target)
     alone = config == "scalar" or not (points.inner_is_vector and points.reads_neighbours)
     each = 1 if alone else 4

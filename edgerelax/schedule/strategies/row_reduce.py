@@ -17,7 +17,15 @@ from edgerelax.ir.kernel import LOCAL, WORKGROUP, KExpr, KLoad, KStore, i32, kop
 from edgerelax.ir.loop import Stage
 from edgerelax.ir.scalar import Buffer, Load, Op, Scalar, walk
 from edgerelax.schedule.cascade import Member, Pass, one_pass
-from edgerelax.schedule.cost import SLOW, Work, roofline, traffic, typical, work
+from edgerelax.schedule.cost import (
+    SLOW,
+    Work,
+    is_long_for_one,
+    roofline,
+    traffic,
+    typical,
+    work,
+)
 from edgerelax.schedule.in_place import Pair, is_at, stores_all
 from edgerelax.schedule.index import flat_index, is_one, stride_of
 from edgerelax.schedule.partials import GROUP, combine
@@ -78,11 +86,14 @@ def match(unit: Unit, target: Target) -> RowMatch | Reject:
 
 
 def configs(found: RowMatch, target: Target) -> tuple[str, ...]:
-    """Groups only where barriers are fast; four rows at once where that makes vectors."""
+    """Groups where barriers are fast or rows long; four rows at once where that makes vectors."""
     quads = ("quads",) if _in_quads(found.program) else ()
     ways: tuple[str, ...] = ("rows",)
+    long = any(is_long_for_one(row_length(s), target) for s in found.program.steps)
     if target.is_gpu:
         ways = ("group", "thread") if target.has_fast_barriers else ("thread",)
+        if long:
+            ways, quads = ("group",), ()
     once = one_pass(_shared_columns(found.program)) is not None
     ways = (*ways, *quads)
     return (*ways, *(f"{way}{_ONCE}" for way in ways if once))
