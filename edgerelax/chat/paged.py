@@ -211,7 +211,8 @@ class PagedEngine:
             self._step(going, 1)
 
     def _step(self, going: list[Sequence], count: int) -> None:
-        size, most = self.pool.size, bucket(max(len(s.pages) for s in going))
+        size, held = self.pool.size, max(len(s.pages) for s in going)
+        most = bucket(held, -(-self._limit // size))
         shape = (len(going), count)
         tokens, at, slots = (np.empty(shape, np.int32) for _ in range(3))
         pages = np.zeros((len(going), most), np.int32)
@@ -327,12 +328,12 @@ class Stream:
         self.close()
 
 
-def bucket(count: int) -> int:
-    """So many pages or a few more, so that few numbers of pages come up."""
+def bucket(count: int, most: int) -> int:
+    """So many pages or a few more, at most `most`, so that few numbers of pages come up."""
     step = 1
     while step * 8 < count:
         step *= 2
-    return -(-count // step) * step
+    return min(-(-count // step) * step, most)
 
 
 def _rows(going: list[Sequence]) -> Ints:
