@@ -10,6 +10,7 @@ import { type Libraries, requireLibraries } from './library.ts';
 import type { ProgramInfo } from './manifest.ts';
 import { type Backend, Model } from './model.ts';
 import { type Progress, Source } from './source.ts';
+import type { CacheOption } from './store.ts';
 
 export interface LoadOptions {
   /** `auto` takes WebGPU on hardware, else WebAssembly: a CPU that plays GPU is slower. */
@@ -26,6 +27,11 @@ export interface LoadOptions {
    * one for each core, at most 4. Elsewhere there is one.
    */
   readonly threads?: number;
+  /**
+   * Where files are kept for later loads, by the hash of their bytes. By default `auto`: the Cache API,
+   * else the origin's private file system, where the page has one of them.
+   */
+  readonly cache?: CacheOption;
   readonly onProgress?: (progress: Progress) => void;
   readonly signal?: AbortSignal;
   readonly fetch?: typeof fetch;
@@ -33,8 +39,8 @@ export interface LoadOptions {
 
 /** Loads the artifact folder at a URL. Loads may overlap. */
 export async function load(url: string | URL, options: LoadOptions = {}): Promise<Model> {
-  const { signal, onProgress } = options;
-  const source = await Source.open(url, { signal, onProgress, fetch: options.fetch });
+  const { signal, onProgress, cache } = options;
+  const source = await Source.open(url, { signal, onProgress, cache, fetch: options.fetch });
   const { program, adapter } = await fit(source, options);
   const { device, powerPreference, libraries = {}, threads } = options;
   requireLibraries(program, libraries);
@@ -93,4 +99,5 @@ export type {
 export type { Dim, FunctionInfo, Manifest, ProgramInfo, TensorInfo } from './manifest.ts';
 export { type Backend, Model, type ModelStats, type Output, type RunOptions } from './model.ts';
 export type { Progress } from './source.ts';
+export { type CacheOption, clearCache } from './store.ts';
 export type { Input, TensorData, TypedArray } from './tensors.ts';

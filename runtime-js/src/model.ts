@@ -5,7 +5,6 @@ import { choose } from './choose.ts';
 import { drain } from './drain.ts';
 import { EdgeRelaxError, throwIfAborted } from './errors.ts';
 import { Gpu, type GpuStats, type Place } from './gpu.ts';
-import { widened } from './halves.ts';
 import { BINDING, DEVICE, STATUS } from './isa.ts';
 import { bound, kernelOf, type Libraries } from './library.ts';
 import {
@@ -20,6 +19,7 @@ import { Source } from './source.ts';
 import { elementBytes, fromBytes, type Input, readInput, type TypedArray } from './tensors.ts';
 import { threadCount } from './threads.ts';
 import { type OutputPlace, Vm } from './vm.ts';
+import { loadWeights } from './weights.ts';
 
 export type Backend = 'webgpu' | 'wasm';
 
@@ -263,7 +263,7 @@ export class Model {
         const functions = own.map((entry) => kernelOf(entry, () => vm));
         await vm.loadKernels(kernels, program.cpu_kernels.length, functions);
       }
-      await this.#loadWeights(program, vm, gpu);
+      await loadWeights(this.#source, program, vm, gpu);
       await compiling;
       return vm;
     } catch (error) {
@@ -280,36 +280,6 @@ export class Model {
       return found;
     };
     await gpu?.compile(read, this.#options.onPipeline);
-  }
-
-  /** Shard by shard: each is written to where it belongs and let go. */
-  async #loadWeights(program: ProgramInfo, vm: Vm, gpu: Gpu | undefined): Promise<void> {
-    const { weights } = this.#source.manifest;
-    const held = new Map<string, Promise<Uint8Array<ArrayBuffer>>>();
-    const shard = (file: string): Promise<Uint8Array<ArrayBuffer>> => {
-      const found = held.get(file);
-      if (found) return found;
-      held.clear();
-      const fetched = this.#source.read(file);
-      held.set(file, fetched);
-      return fetched;
-    };
-    const onCpu = new Set(program.weights_on_cpu);
-    const onGpu = new Set(program.weights_on_gpu);
-    for (const [k, weight] of weights.entries()) {
-      if (!onCpu.has(k) && !onGpu.has(k)) continue;
-      const buffer = gpu && onGpu.has(k) ? gpu.makeWeight(k, weight.bytes, weight.name) : undefined;
-      const pieces: Uint8Array<ArrayBuffer>[] = [];
-      let at = 0;
-      for (const part of weight.parts) {
-        const stored = (await shard(part.file)).subarray(part.offset, part.offset + part.bytes);
-        const piece = weight.stored === null ? stored : widened(stored);
-        if (buffer) gpu?.write(buffer, at, piece);
-        if (onCpu.has(k)) pieces.push(piece);
-        at += piece.length;
-      }
-      if (onCpu.has(k)) vm.setWeight(k, weight.bytes, pieces);
-    }
   }
 
   /** Makes the states; throws `memory` where the device has no room for them. */

@@ -1,34 +1,37 @@
-/** Where an artifact's files come from: fetched, checked, counted. */
+/** Where an artifact's files come from: kept or fetched, checked, counted. */
 
+import { type Connection, download, receive, refusal, request } from './download.ts';
 import { EdgeRelaxError, throwIfAborted } from './errors.ts';
 import { type FileInfo, type Manifest, parseManifest } from './manifest.ts';
+import { type CacheOption, Store } from './store.ts';
 
 export interface Progress {
-  /** What goes on: files are fetched, pipelines are made. */
+  /** What goes on: files come, fetched or kept from an earlier load; pipelines are made. */
   readonly phase: 'fetch' | 'compile';
-  /** Bytes fetched or pipelines made, and how many there are in all. */
+  /** Bytes that came or pipelines made, and how many there are in all. */
   readonly loaded: number;
   readonly total: number;
   /** The file or kernel that was finished last. */
   readonly item: string;
 }
 
-export interface SourceOptions {
-  readonly signal?: AbortSignal | undefined;
+export interface SourceOptions extends Connection {
   readonly onProgress?: ((progress: Progress) => void) | undefined;
-  readonly fetch?: typeof fetch | undefined;
+  readonly cache?: CacheOption | undefined;
 }
 
 /** Fetches the files of one artifact folder; each is checked against the manifest. */
 export class Source {
   readonly manifest: Manifest;
   readonly #base: string;
+  readonly #store: Store;
   #options: SourceOptions;
   #loaded = 0;
   #total = 0;
 
-  private constructor(base: string, manifest: Manifest, options: SourceOptions) {
+  private constructor(base: string, manifest: Manifest, store: Store, options: SourceOptions) {
     this.#base = base;
+    this.#store = store;
     this.manifest = manifest;
     this.#options = options;
   }
@@ -38,8 +41,10 @@ export class Source {
     const page = globalThis.location?.href;
     const base = new URL(String(url).replace(/\/?$/, '/'), page).href;
     const where = new URL('manifest.json', base).href;
-    const response = await get(where, options, 'no-cache');
-    return new Source(base, parseManifest(await response.text(), where), options);
+    const store = await Store.open(options.cache);
+    const response = await request(where, options, { cache: 'no-cache' });
+    if (!response.ok) throw refusal(where, response.status);
+    return new Source(base, parseManifest(await response.text(), where), store, options);
   }
 
   /** Says which files will be read, so that progress has a total. */
@@ -62,51 +67,67 @@ export class Source {
     return this.read(name);
   }
 
-  /** A file's bytes, checked. */
-  async read(name: string): Promise<Uint8Array<ArrayBuffer>> {
+  /** A file's bytes, checked: in `memory` if given, which must have room for them. */
+  async read(name: string, memory?: ArrayBuffer): Promise<Uint8Array<ArrayBuffer>> {
     const info = this.#info(name);
-    const url = new URL(name, this.#base);
-    url.searchParams.set('v', info.sha256.slice(0, 16)); // a cache can't give another export's file
-    const response = await get(url.href, this.#options, 'default');
-    const data = await this.#receive(name, info, response);
-    await verify(name, info, data);
+    throwIfAborted(this.#options.signal);
+    const data = new Uint8Array(memory ?? new ArrayBuffer(info.bytes), 0, info.bytes);
+    const onBytes = this.#counter(name);
+    if (!(await this.#restore(info, data, onBytes))) {
+      await this.#fetch(name, info, data, onBytes);
+      await this.#store.put(info.sha256, data);
+    }
+    throwIfAborted(this.#options.signal);
     return data;
   }
 
-  async #receive(
+  /** Tells of each byte once, however often it comes. */
+  #counter(item: string): (at: number) => void {
+    let most = 0;
+    return (at) => {
+      if (at <= most) return;
+      this.#loaded += at - most;
+      most = at;
+      const { onProgress } = this.#options;
+      onProgress?.({ phase: 'fetch', loaded: this.#loaded, total: this.#total, item });
+    };
+  }
+
+  /** Takes a file that an earlier load kept; false where there is none that is sound. */
+  async #restore(
+    info: FileInfo,
+    data: Uint8Array<ArrayBuffer>,
+    onBytes: (at: number) => void,
+  ): Promise<boolean> {
+    const kept = await this.#store.get(info.sha256);
+    if (!kept) return false;
+    const { at, broke } = await receive(kept, data, 0, this.#options.signal, onBytes);
+    if (broke === undefined && at === data.length && (await intact(info, data))) return true;
+    await this.#store.drop(info.sha256);
+    return false;
+  }
+
+  async #fetch(
     name: string,
     info: FileInfo,
-    response: Response,
-  ): Promise<Uint8Array<ArrayBuffer>> {
-    const data = new Uint8Array(info.bytes);
-    if (!response.body) throw new EdgeRelaxError('network', `${name}: an empty answer`);
-    const reader = response.body.getReader();
-    let at = 0;
-    for (;;) {
-      const { done, value } = await reader.read().catch((cause: unknown) => {
-        throwIfAborted(this.#options.signal);
-        throw new EdgeRelaxError('network', `${name}: the transfer broke off at byte ${at}`, {
-          cause,
-        });
-      });
-      if (done) break;
-      if (at + value.length > data.length) {
-        await reader.cancel();
-        throw tooLong(name, info);
-      }
-      data.set(value, at);
-      at += value.length;
-      this.#loaded += value.length;
-      const { onProgress } = this.#options;
-      onProgress?.({ phase: 'fetch', loaded: this.#loaded, total: this.#total, item: name });
+    data: Uint8Array<ArrayBuffer>,
+    onBytes: (at: number) => void,
+  ): Promise<void> {
+    const url = new URL(name, this.#base);
+    url.searchParams.set('v', info.sha256.slice(0, 16)); // a cache can't give another export's file
+    const { href } = url;
+    const { signal, fetch } = this.#options;
+    const once = async (cache: RequestCache): Promise<void> => {
+      await download({ url: href, name, cache, signal, fetch, onBytes }, data);
+      if (!(await intact(info, data))) throw damaged(name);
+    };
+    try {
+      await once('default');
+    } catch (error) {
+      throwIfAborted(signal);
+      if (!(error instanceof EdgeRelaxError && error.code === 'integrity')) throw error;
+      await once('reload'); // a cache on the way, or the seam of two parts, may be at fault
     }
-    if (at !== data.length) {
-      throw new EdgeRelaxError(
-        'integrity',
-        `${name}: ${at} bytes came, the manifest says ${info.bytes}; copy the folder again`,
-      );
-    }
-    return data;
   }
 
   #info(name: string): FileInfo {
@@ -117,40 +138,17 @@ export class Source {
   }
 }
 
-function tooLong(name: string, info: FileInfo): EdgeRelaxError {
+function damaged(name: string): EdgeRelaxError {
   return new EdgeRelaxError(
     'integrity',
-    `${name}: longer than the ${info.bytes} bytes of the manifest; copy the folder again`,
+    `${name}: its sha256 is not the manifest's; it is damaged or of another export`,
   );
 }
 
-async function get(url: string, options: SourceOptions, cache: RequestCache): Promise<Response> {
-  throwIfAborted(options.signal);
-  const call = options.fetch ?? fetch;
-  let response: Response;
-  try {
-    response = await call(url, { signal: options.signal ?? null, cache });
-  } catch (cause) {
-    throwIfAborted(options.signal);
-    throw new EdgeRelaxError('network', `${url} could not be fetched; check the address`, {
-      cause,
-    });
-  }
-  if (!response.ok) {
-    throw new EdgeRelaxError('network', `${url}: the server answered ${response.status}`);
-  }
-  return response;
-}
-
 /** Checks the hash where the page may: outside a secure context there is no SubtleCrypto. */
-async function verify(name: string, info: FileInfo, data: Uint8Array<ArrayBuffer>): Promise<void> {
-  if (!globalThis.crypto?.subtle) return;
+async function intact(info: FileInfo, data: Uint8Array<ArrayBuffer>): Promise<boolean> {
+  if (!globalThis.crypto?.subtle) return true;
   const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', data));
   const hex = Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
-  if (hex !== info.sha256) {
-    throw new EdgeRelaxError(
-      'integrity',
-      `${name}: its sha256 is not the manifest's; it is damaged or of another export`,
-    );
-  }
+  return hex === info.sha256;
 }

@@ -98,16 +98,12 @@ export class Vm {
     this.#helpers = new Helpers(this.threads, task, (bytes) => this.#alloc(bytes));
   }
 
-  /** Copies the CPU bytes of weight k in, piece by piece. */
-  setWeight(k: number, bytes: number, pieces: Iterable<Uint8Array>): void {
+  /** Memory for the CPU bytes of weight k; gives its address. */
+  makeWeight(k: number, bytes: number): number {
     const pointer = this.#alloc(bytes);
     this.#weights.push(pointer);
-    let at = pointer;
-    for (const piece of pieces) {
-      this.bytes(at, piece.length).set(piece);
-      at += piece.length;
-    }
     this.#check(this.#call('er_set_weight', this.#model, k, pointer));
+    return pointer;
   }
 
   /** Bits of places: 1 gpu, 2 cpu. */

@@ -162,6 +162,7 @@ describe('reading', () => {
     ['changed', { chunks: [vmBytes.map((b, k) => (k === 4 ? b ^ 1 : b))] }, 'integrity', 'sha256'],
     ['cut off', { chunks: [vmBytes.slice(0, 3)], breaks: true }, 'network', 'off at byte 3'],
   ])('tells of a file that is %s', async (_, served, code, message) => {
+    vi.stubGlobal('setTimeout', queueMicrotask); // pauses before tries
     const source = await open({ 'vm.wasm': served });
     expect(await refusal(source.read('vm.wasm'), code)).toContain(message);
     expect(await source.read('weights.safetensors')).toEqual(shardBytes);

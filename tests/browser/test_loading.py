@@ -299,3 +299,34 @@ def test_in_a_worker(page: Browser, published: Publish) -> None:
     )
     for outputs in answer:
         check(unpacked(outputs), SMALL["dense"].expected(X))
+
+
+@pytest.mark.parametrize("cache", ["auto", "opfs", "none"])
+def test_a_second_load_takes_files_from_the_cache(
+    page: Browser, small: Small, tmp_path: Path, cache: str
+) -> None:
+    """No request but for the manifest, and right results, also after the page was opened anew."""
+    fetched: list[str] = []
+    page.page.on("request", lambda request: fetched.append(request.url))
+    url = page.publish(small("dense"), tmp_path.name)
+    loaded: list[set[str]] = []
+    for _ in range(2):
+        page.script("""window.far = 0;
+          const onProgress = (p) => { if (p.phase === 'fetch') window.far = p.loaded / p.total; };
+          models.dense = await edgerelax.load(argument.url, {
+            backend: 'wasm', cache: argument.cache, onProgress,
+            fetch: (url, init) => fetch(url, { ...init, cache: 'no-store' }),
+          });""", {"url": url, "cache": cache})  # fmt: skip
+        assert page.script("return far") == 1
+        check(page.run("dense", X)[0], SMALL["dense"].expected(X))
+        names = {found.split("?")[0].removeprefix(f"{url}/") for found in fetched}
+        loaded.append({name for name in names if "://" not in name})
+        page.page.reload()
+        page.page.wait_for_function("window.ready")
+        fetched.clear()
+    assert {"manifest.json", "vm.wasm", WEIGHTS} < loaded[0]
+    assert loaded[1] == (loaded[0] if cache == "none" else {"manifest.json"})
+    page.script("await edgerelax.clearCache()")
+    if cache != "none":
+        page.open("dense", url, backend="wasm")
+        assert any(WEIGHTS in found for found in fetched)

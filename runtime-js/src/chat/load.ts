@@ -30,9 +30,9 @@ interface ChatFile {
 /** Loads a language model's folder. Throws `format` for a model that is of no language. */
 export async function openChat(url: string | URL, options: LoadChatOptions): Promise<Chat> {
   const { engine: open = openEngine, template, sampling, grammar, ...loading } = options;
-  const { signal, fetch, onProgress } = loading;
+  const { signal, fetch, cache, onProgress } = loading;
   const progress = new Sum(onProgress);
-  const source = await Source.open(url, { signal, fetch, onProgress: progress.of('text') });
+  const source = await Source.open(url, { signal, fetch, cache, onProgress: progress.of('text') });
   const { language } = source.manifest;
   if (!language) {
     throw new EdgeRelaxError('format', 'this artifact is of no language model; use load for it');
