@@ -1,6 +1,6 @@
 """An engine over a compiled model whose keys and values are in pages: several texts in one step.
 
-Whoever reads a stream drives all texts on: one round takes a chunk of one prompt, one step for all
+Whoever reads a stream drives all texts on: one round takes a chunk of prompts, one step for all
 texts that go on from a drawn token, and one draw for each way of drawing. Others that read in the
 meantime wait for that round. A text that finds no page takes those of the newest other one, which
 begins again when there is room; nothing is lost by it.
@@ -23,7 +23,7 @@ from edgerelax.hosts.session import Session
 from edgerelax.ir.diagnostics import InputError
 
 CHUNK = 256
-"""Tokens of a prompt that one step takes."""
+"""Tokens of prompts that one round takes."""
 DEFAULT_TOKENS = 4096
 """Tokens that the cache has room for, if nobody says more and the model's context is longer."""
 OUTSIDE = np.int32(1 << 30)
@@ -193,13 +193,17 @@ class PagedEngine:
             self._waiting.insert(0, sequence)
 
     def _prefill(self) -> None:
-        """A chunk of the first text that has more than a drawn token to take."""
-        sequence = next((s for s in self._active if s.pending > 1), None)
-        if sequence is None:
-            return
-        count = min(sequence.pending, CHUNK)
-        self._reserve(sequence, count)
-        self._step([sequence], count)
+        """Up to a chunk, of texts that have more than a drawn token to take, the oldest first."""
+        left = CHUNK
+        for sequence in [s for s in self._active if s.pending > 1]:
+            if sequence not in self._active:
+                continue  # it gave way to another
+            count = min(sequence.pending, left)
+            if count == 0:
+                return
+            self._reserve(sequence, count)
+            self._step([sequence], count)
+            left -= count
 
     def _step_all(self) -> None:
         """One step for all that go on from one token, the oldest first."""
