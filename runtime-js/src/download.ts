@@ -22,6 +22,7 @@ interface Step {
   readonly broke?: unknown;
 }
 
+const PIECE = 1 << 18; // bytes
 const PAUSES = [500, 1000, 2000]; // ms before each try since bytes last came
 
 /**
@@ -90,7 +91,7 @@ export async function receive(
   signal: AbortSignal | undefined,
   onBytes: (at: number) => void,
 ): Promise<Step> {
-  const reader = stream.getReader();
+  const reader = pieces(stream);
   let ended = false;
   try {
     for (;;) {
@@ -113,6 +114,31 @@ export async function receive(
   } finally {
     if (!ended) await reader.cancel().catch(() => undefined);
   }
+}
+
+interface Pieces {
+  read(): Promise<ReadableStreamReadResult<Uint8Array>>;
+  cancel(): Promise<void>;
+}
+
+/** A stream's pieces, each valid until the next; in the same memory again where the stream can. */
+function pieces(stream: ReadableStream<Uint8Array>): Pieces {
+  let reader: ReadableStreamBYOBReader;
+  try {
+    reader = stream.getReader({ mode: 'byob' });
+  } catch {
+    return stream.getReader(); // of a kind, or in a browser, that brings memory of its own
+  }
+  let memory = new ArrayBuffer(PIECE);
+  return {
+    cancel: () => reader.cancel(),
+    read: async () => {
+      const got = await reader.read(new Uint8Array(memory));
+      if (got.done) return { done: true, value: undefined };
+      memory = got.value.buffer as ArrayBuffer;
+      return got;
+    },
+  };
 }
 
 /** An answer, whatever it says; throws `network` where there is none. */
