@@ -14,7 +14,17 @@ from typing import Any
 from rich.console import Console
 
 from edgerelax.pipeline import OPTIONAL
-from scripts.benchmark import ablation, contest, machine, memory, page_of_docs, pages, tables
+from scripts.benchmark import (
+    ablation,
+    contest,
+    language,
+    machine,
+    memory,
+    page_of_docs,
+    page_of_language,
+    pages,
+    tables,
+)
 from scripts.benchmark.cases import Subject, subject
 from scripts.benchmark.roofline import roofline
 from scripts.benchmark.rounds import Effort
@@ -33,7 +43,7 @@ def arguments() -> argparse.Namespace:
         description="Measures edgerelax and ONNX Runtime side by side, sample by sample in turn.",
     )
     parser.add_argument(
-        "--models", nargs="+", choices=REAL, default=list(HEADLINE), metavar="MODEL"
+        "--models", nargs="+", choices=REAL, metavar="MODEL", help="the headline models, if none"
     )
     parser.add_argument("--hosts", nargs="+", choices=contest.HOSTS, default=list(contest.HOSTS))
     parser.add_argument("--rounds", type=int, default=9, help="warm rounds at most (9)")
@@ -49,6 +59,13 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--roofline", action="store_true", help="time and bound of each kernel")
     parser.add_argument("--memory", action="store_true", help="plans of all models, growth")
+    parser.add_argument(
+        "--language",
+        nargs="*",
+        choices=language.HOSTS,
+        metavar="HOST",
+        help=f"language models, on {', '.join(language.HOSTS)}; no others but those of --models",
+    )
     parser.add_argument("--json", type=Path, default=SITE / "bench.json", metavar="FILE")
     parser.add_argument("--docs", action="store_true", help="write docs/bench.md")
     parser.add_argument(
@@ -59,7 +76,12 @@ def arguments() -> argparse.Namespace:
         metavar="FILE",
         help="read these JSON files, time nothing; of what several hold the last counts",
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.models is None:
+        options.models = list(HEADLINE) if options.language is None else []
+    if options.language == []:
+        options.language = list(language.HOSTS)
+    return options
 
 
 def main() -> int:
@@ -73,7 +95,8 @@ def main() -> int:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
     if not options.sources:
         console.print(f"all figures: {options.json}")
-    console.print(tables.summary(result))
+    if result["models"]:
+        console.print(tables.summary(result))
     if options.docs:
         DOCS.write_text(page_of_docs.page(result))
     return 0 if all_right(result, console) else 1
@@ -90,7 +113,7 @@ def merged(sources: Sequence[Path]) -> dict[str, Any]:
             for name, hosts in other[part].items():
                 first[part].setdefault(name, {}).update(hosts)
         first["machine"]["busy"] = max(first["machine"]["busy"], other["machine"]["busy"])
-        first |= {"memory": other["memory"]} if "memory" in other else {}
+        first |= {part: other[part] for part in ("memory", "language") if part in other}
     return dict(first)
 
 
@@ -100,7 +123,11 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     (SITE / "cases").mkdir(parents=True)
     options.json.parent.mkdir(parents=True, exist_ok=True)
     busy = machine.busy()  # before there is a browser
-    in_pages = any(contest.HOSTS[host].in_page for host in options.hosts)
+    spoken = options.language or []
+    if spoken:
+        language.install_rivals()
+    in_pages = any(contest.HOSTS[host].in_page for host in options.hosts if options.models)
+    in_pages = in_pages or any(language.HOSTS[host].in_page for host in spoken)
     with contextlib.ExitStack() as stack:
         browser = stack.enter_context(pages.browser(SITE)) if in_pages else None
         described = machine.describe(browser, busy)
@@ -120,6 +147,10 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
             for host in options.hosts:
                 console.print(measure_on(host, model, stand, plan, result))
                 options.json.write_text(json.dumps(result, indent=1) + "\n")  # so far
+        if spoken:
+            result["language"] = language.measure(spoken, browser, options.quick)
+            options.json.write_text(json.dumps(result, indent=1) + "\n")
+            console.print("\n\n".join(page_of_language.language_section(result["language"])))
     return result
 
 
@@ -180,6 +211,7 @@ def all_right(result: dict[str, Any], console: Console) -> bool:
         for host, found in model["hosts"].items()
         for why in contest.failures(found)
     ]
+    wrong += language.failures(result.get("language") or {})
     for text in wrong:
         console.print(f"[red]wrong[/red] {text}")
     return not wrong

@@ -218,8 +218,7 @@ async function adapter() {
 }
 
 /** Fails where a step does not end; pages have no other limit. */
-function patiently(step) {
-  const seconds = 120;
+function patiently(step, seconds = 120) {
   const late = new Promise((_, fail) => {
     setTimeout(() => fail(new Error(`not done after ${seconds} s`)), seconds * 1e3);
   });

@@ -6,6 +6,7 @@ from typing import Any
 
 from scripts.benchmark.machine import is_software
 from scripts.benchmark.markdown import size, table
+from scripts.benchmark.page_of_language import language_section
 from scripts.benchmark.page_of_memory import memory_section
 from scripts.benchmark.statistics import geometric_mean
 from scripts.benchmark.tables import milliseconds, percent, ratio
@@ -20,10 +21,11 @@ HEAD = (Path(__file__).parent / "introduction.md").read_text()
 
 def page(result: Data) -> str:
     """The whole page as Markdown."""
-    parts = [HEAD, *_machine(result["machine"]), *_targets(result)]
+    parts = [HEAD, *_machine(result["machine"]), *(_targets(result) if result["models"] else ())]
     for host, title in _hosts(result):
         parts += [f"## {title}", _times(result, host), _footprint(result, host)]
     parts += _ablations(result.get("ablation") or {})
+    parts += language_section(result.get("language") or {})
     parts += memory_section(result.get("memory") or {})
     parts += _rooflines(result.get("roofline") or {})
     return "\n\n".join(p.strip("\n") for p in parts if p) + "\n"

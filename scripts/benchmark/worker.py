@@ -91,19 +91,18 @@ def resident_peak(*, afresh: bool = False) -> int:
     return int(line.split()[1]) * 1024
 
 
-def main() -> None:
-    """Answer each line of the input with one line."""
-    worker = Worker()
+def answer(worker: Any) -> None:
+    """Answer each line of the input with one line, by the method that it names."""
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            answer = getattr(worker, request["do"])(request)
+            found = getattr(worker, request["do"])(request)
         except Exception as error:  # whatever it is, the other side must hear of it
             text = str(error).strip().splitlines() or [""]
-            answer = {"failure": f"{type(error).__name__}: {text[0]}"}
-        print(json.dumps(answer), flush=True)
+            found = {"failure": f"{type(error).__name__}: {text[0]}"}
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    answer(Worker())

@@ -1,0 +1,87 @@
+/** Language models in the page of page.js: its hooks count, here tokens are generated and timed. */
+'use strict';
+
+const GREEDY = {
+  temperature: 0, topP: 1, topK: 0, minP: 0, repetitionPenalty: 1, presencePenalty: 0,
+  frequencyPenalty: 0, logitBias: new Map(), seed: 0,
+}; // prettier-ignore
+
+/**
+ * Ways to load a model. `generate` calls `told(id)` for each token, greedily; `forget` makes room in a
+ * cache of prompts, so that a prompt is computed anew.
+ */
+const ENGINES = {
+  async edgerelax({ script, model, backend, room }) {
+    const { loadEngine } = await import(script);
+    const engine = await loadEngine(model, { backend, threads: 1, cacheTokens: room });
+    const generate = async (prompt, limit, inFlight, told) => {
+      const onPrompt = (reused) => {
+        if (reused) throw new Error(`${reused} tokens of the prompt were in the cache`);
+      };
+      const { signal } = new AbortController();
+      const options = { limit, inFlight, signal, onPrompt };
+      for await (const { id } of engine.generate(prompt, GREEDY, options)) told(id);
+    };
+    const forget = async (prompt) => {
+      const other = Array.from({ length: engine.context - 1 }, (_, k) => prompt.at(-1 - (k % prompt.length)));
+      await generate(other, 1, 1, () => undefined); // takes all pages
+    };
+    return { generate, forget };
+  },
+  async transformers({ script, model, backend, dtype }) {
+    const { AutoModelForCausalLM, Tensor, env } = await import(script);
+    Object.assign(env, { allowLocalModels: true, allowRemoteModels: false, localModelPath: '/' });
+    env.useBrowserCache = false;
+    env.backends.onnx.wasm.wasmPaths = new URL('/rival-ort/', location.href).href;
+    env.backends.onnx.wasm.numThreads = 1;
+    const options = { device: backend, dtype, use_external_data_format: true };
+    const loaded = await AutoModelForCausalLM.from_pretrained(model, options);
+    const generate = async (prompt, limit, _, told) => {
+      const shape = [1, prompt.length];
+      let begun = false;
+      await loaded.generate({
+        input_ids: new Tensor('int64', BigInt64Array.from(prompt, BigInt), shape),
+        attention_mask: new Tensor('int64', new BigInt64Array(prompt.length).fill(1n), shape),
+        max_new_tokens: limit,
+        min_new_tokens: limit,
+        do_sample: false,
+        streamer: {
+          put([ids]) {
+            if (begun) told(Number(ids[0])); // the prompt comes first
+            begun = true;
+          },
+          end() {},
+        },
+      });
+    };
+    return { generate, forget: async () => undefined };
+  },
+};
+
+let engine;
+
+/** Loads library and model: milliseconds from before the script is fetched. */
+async function open(config) {
+  const begun = performance.now();
+  engine = await ENGINES[config.library](config);
+  return { milliseconds: performance.now() - begun };
+}
+
+/** Generates: of each token its id, when it was there, what was launched and waited until then. */
+async function tokens({ prompt, limit, inFlight }) {
+  await engine.forget(prompt);
+  const before = { ...counters };
+  const begun = performance.now();
+  const found = [];
+  await engine.generate(prompt, limit, inFlight, (id) => {
+    found.push({
+      id,
+      milliseconds: performance.now() - begun,
+      launches: counters.launches - before.launches,
+      waited: counters.waited - before.waited,
+    });
+  });
+  return found;
+}
+
+globalThis.language = { open, tokens };

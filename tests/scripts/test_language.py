@@ -1,0 +1,150 @@
+"""The bench of language models: order of samples, ratios, tokens compared, its section."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from scripts.benchmark import language
+from scripts.benchmark.language import Entry, Host, Lengths, contest, failures, per_token
+from scripts.benchmark.page_of_language import language_section
+from scripts.benchmark.rounds import ContenderError
+
+IDS = list(range(100, 130))
+LENGTHS = Lengths(8, 4, 3)
+HOST = Host("Here", "cpu", False, LENGTHS)
+
+
+@dataclass
+class Fake:
+    """Takes so many milliseconds a token, after so many for the first; counts up from the prompt's
+    last token, and says one wrong token at `wrong`."""
+
+    first: float
+    each: float
+    log: list[str]
+    name: str
+    wrong: int | None = None
+    fails: bool = False
+    closed: bool = False
+    prompts: list[Sequence[int]] = field(default_factory=list)
+
+    def open(self) -> float:
+        if self.fails:
+            raise ContenderError("no room")
+        return 5.0
+
+    def tokens(self, prompt: Sequence[int], limit: int, in_flight: int) -> list[dict[str, Any]]:
+        self.log.append(self.name)
+        self.prompts.append(prompt)
+        return [
+            {
+                "id": -1 if k == self.wrong else prompt[-1] + 1 + k,
+                "milliseconds": self.first + k * self.each,
+                "launches": 50 + 30 * min(k + in_flight - 1, limit - 1),
+                "waited": self.first + k * (self.each - 1.5),
+            }
+            for k in range(limit)
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        return {"resident_growth_bytes": 2e6}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def held(**given: Any) -> tuple[dict[str, Any], Fake, Fake, list[str]]:
+    log: list[str] = []
+    ours = Fake(40.0, 2.0, log, "ours", **given)
+    theirs = Fake(80.0, 4.0, log, "theirs")
+    entries = [
+        Entry("ours, 1", ours, False),
+        Entry("ours, 2", ours, False, 2),
+        Entry("theirs", theirs, True),
+    ]
+    return contest(HOST, entries, IDS), ours, theirs, log
+
+
+def test_rounds_alternate_and_prompts_come_once_for_all() -> None:
+    found, ours, theirs, log = held()
+    warm = log[:3]
+    assert warm == ["ours", "ours", "theirs"]
+    assert log[3:9] == ["ours", "ours", "theirs", "theirs", "ours", "ours"]
+    counted = theirs.prompts[1:]
+    assert counted == [IDS[k : k + 8] for k in range(3)]
+    assert ours.prompts[2::2] == counted and ours.prompts[3::2] == counted
+    assert ours.closed and theirs.closed and found["rounds"] == 3
+
+
+def test_speeds_and_ratios() -> None:
+    contenders = held()[0]["contenders"]
+    ours, theirs = contenders["ours, 1"], contenders["theirs"]
+    assert ours["prefill_per_second"] == pytest.approx(8 / 0.040)
+    assert ours["decode_per_second"] == pytest.approx(500)
+    assert theirs["first_ratio"] == theirs["token_ratio"] == pytest.approx(0.5)
+    assert ours["load_ms"] == 5.0
+    assert ours["launches_per_token"] == contenders["ours, 2"]["launches_per_token"] == 30
+    assert ours["script_us_per_launch"] == pytest.approx(1500 / 30)
+    assert contenders["ours, 2"]["script_us_per_launch"] is None
+
+
+def test_counters_are_read_where_as_many_steps_are_in_flight() -> None:
+    run = Fake(1.0, 1.0, [], "x").tokens([1], 6, 4)
+    entry = Entry("x", Fake(1.0, 1.0, [], "x"), False, 4)
+    assert per_token(run, "launches", entry) == 30
+    assert per_token(run[:4], "launches", entry) is None
+    assert per_token(run, "instructions", entry) is None
+
+
+def test_tokens_are_compared_with_the_rivals() -> None:
+    right, wrong = held()[0], held(wrong=2)[0]
+    assert right["contenders"]["ours, 1"]["agreed"] == 4
+    assert failures({"hosts": {"cpu": right}}) == []
+    assert failures({"hosts": {"cpu": wrong}}) == [
+        "ours, 1 on cpu: 2 of 4 tokens agree",
+        "ours, 2 on cpu: 2 of 4 tokens agree",
+    ]
+    alone = contest(HOST, [Entry("ours", Fake(1, 1, [], "ours"), False)], IDS)
+    assert failures({"hosts": {"cpu": alone}}) == [
+        "ours on cpu: nothing to compare its tokens with"
+    ]
+
+
+def test_who_fails_leaves_the_others_alone() -> None:
+    found = held(fails=True)[0]
+    assert found["contenders"]["theirs"]["decode_per_second"] == pytest.approx(250)
+    assert failures({"hosts": {"cpu": found}})[0] == "ours, 1 on cpu: no room"
+    page = "\n".join(language_section(told(found)))
+    assert "| ours, 1 | failed: no room |" in page
+
+
+def test_the_section_says_what_was_found() -> None:
+    page = "\n".join(language_section(told(held()[0])))
+    assert "### Here" in page and "8 tokens of a prompt, 4 generated, 3 prompts." in page
+    assert (
+        "| ours, 1 | 200 | 1.00 | 500 | 1.00 | 40.0 | 5.00 | 2.0 MB | 30 | 50.0 | 4 of 4 |" in page
+    )
+    assert "| theirs | 100 | 0.50 | 250 | 0.50 | 80.0 |" in page
+    assert list(language_section({})) == []
+
+
+def test_launches_of_webassembly_are_counted_natively() -> None:
+    pages = contest(HOST, [Entry("edgerelax, 1", Fake(1, 1, [], ""), False)], IDS)
+    pages["contenders"]["edgerelax, 1"]["launches_per_token"] = None
+    native = contest(HOST, [Entry("edgerelax", Fake(1, 1, [], ""), False)], IDS)
+    for hosts, count in (({"wasm": pages, "cpu": native}, "30"), ({"wasm": pages}, "?")):
+        page = "\n".join(language_section({"model": "A", "transformers": "4", "hosts": hosts}))
+        (row,) = (line for line in page.splitlines() if line.startswith("| edgerelax, 1 |"))
+        assert row.split(" | ")[8] == count
+
+
+def told(found: dict[str, Any]) -> dict[str, Any]:
+    return {"model": "A model", "transformers": "4.0", "hosts": {"cpu": found}}
+
+
+def test_there_is_text_for_all_prompts() -> None:
+    """Each word takes a token at least."""
+    longest = max(h.lengths.prompt + h.lengths.rounds for h in language.HOSTS.values())
+    assert len(language.TEXT.split()) >= longest
