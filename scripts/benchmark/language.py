@@ -68,13 +68,13 @@ class Host:
 
 HOSTS = {
     "webgpu": Host("WebGPU in Chromium, against transformers.js", "webgpu", True,
-                   Lengths(32, 20, 3)),
+                   Lengths(16, 16, 2)),
     "wasm": Host("WebAssembly in Chromium on one thread, against transformers.js", "wasm", True,
                  Lengths(64, 24, 5)),
     "cpu": Host("CPU natively on one thread, against onnxruntime", "cpu", False,
                 Lengths(64, 24, 5)),
     "wgpu": Host("wgpu natively, against onnxruntime's CPU provider on one thread", "wgpu", False,
-                 Lengths(32, 20, 3)),
+                 Lengths(16, 16, 2)),
 }  # fmt: skip
 
 
