@@ -110,7 +110,8 @@ def test_layers_share_their_kernels(tmp_path: Path) -> None:
         kernels.append(len(program.cpu_kernels))
         launches.append(executable.report.launches["cpu"])
     assert kernels[0] == kernels[1]
-    assert launches[1] - launches[0] <= 2 * 12
+    functions = 2  # of whole sequences, and over the cache
+    assert launches[1] - launches[0] <= 2 * functions * 12
 
 
 def test_a_file_of_another_kind(tmp_path: Path) -> None:
