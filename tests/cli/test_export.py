@@ -62,7 +62,7 @@ def test_unwritable_dump(cli: Command) -> None:
 
 @pytest.mark.parametrize(
     ("model", "told"),
-    [("none.onnx", "no such file"), ("out", "out has no config.json"), ("x.npy", "no ONNX model")],
+    [("none.onnx", "no such file"), ("out", "is a folder"), ("x.npy", "no ONNX model")],
 )
 def test_no_model(cli: Command, model: str, told: str) -> None:
     assert told in cli.refused("export", model, "-o", "new")

@@ -28,7 +28,12 @@ def read_json(path: Path) -> Any:
 
 
 def read_settings(folder: Path) -> Settings:
-    """config.json."""
+    """config.json. Raises InputError for a folder that has none, and is of no model known here."""
+    if not (folder / "config.json").is_file():
+        raise InputError(
+            f"{folder.name} is a folder without config.json and without genai_config.json",
+            hint="name the model's file, or a folder of Hugging Face's or onnxruntime-genai's form",
+        )
     found = read_json(folder / "config.json")
     if not isinstance(found, dict):
         raise InputError("config.json holds no object")

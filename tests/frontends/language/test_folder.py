@@ -109,7 +109,7 @@ def test_missing_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no tokenizer\.json"):
         edgerelax.compile(folder)
     (folder / "config.json").unlink()
-    with pytest.raises(InputError, match=r"has no config\.json"):
+    with pytest.raises(InputError, match=r"is a folder without config\.json"):
         edgerelax.compile(folder)
 
 

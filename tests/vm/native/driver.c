@@ -115,7 +115,7 @@ static void check_command(const ErModel *m, const uint32_t *words, uint32_t size
       wanted = 1;
       break;
     case ER_COMMAND_ENSURE:
-      wanted = 3;
+      wanted = 4;
       break;
     case ER_COMMAND_RECORD:
     case ER_COMMAND_END_RECORD:
