@@ -14,17 +14,18 @@ const ENGINES = {
   async edgerelax({ script, model, backend, room }) {
     const { loadEngine } = await import(script);
     const engine = await loadEngine(model, { backend, threads: 1, cacheTokens: room });
-    const generate = async (prompt, limit, inFlight, told) => {
-      const onPrompt = (reused) => {
-        if (reused) throw new Error(`${reused} tokens of the prompt were in the cache`);
-      };
+    const write = async (prompt, limit, inFlight, told, onPrompt) => {
       const { signal } = new AbortController();
       const options = { limit, inFlight, signal, onPrompt };
       for await (const { id } of engine.generate(prompt, GREEDY, options)) told(id);
     };
+    const generate = (prompt, limit, inFlight, told) =>
+      write(prompt, limit, inFlight, told, (reused) => {
+        if (reused) throw new Error(`${reused} tokens of the prompt were in the cache`);
+      });
     const forget = async (prompt) => {
       const other = Array.from({ length: engine.context - 1 }, (_, k) => prompt.at(-1 - (k % prompt.length)));
-      await generate(other, 1, 1, () => undefined); // takes all pages
+      await write(other, 1, 1, () => undefined, () => undefined); // takes all pages
     };
     return { generate, forget };
   },
