@@ -246,8 +246,11 @@ class PagedEngine:
                 s.add(Token(int(token)))
         if plain:
             self._drawn(plain, "sample", {})
+        allowed = {s: self._allowed(s) for s in adjusted}
+        adjusted = [s for s in adjusted if s.failure is None]
         if adjusted:
-            self._drawn(adjusted, "adjusted", self._adjusting(adjusted))
+            masks = np.stack([allowed[s] for s in adjusted])
+            self._drawn(adjusted, "adjusted", {**self._adjusting(adjusted), "allowed": masks})
         for s in fresh:
             s.ended |= s.generated >= s.sampling.max_tokens or len(s.tokens) >= self.context
 
@@ -266,24 +269,37 @@ class PagedEngine:
             logprob = None if count is None else float(found["logprob"][k])
             best = likeliest(top["ids"][k], top["logprobs"][k], count) if top and count else ()
             s.add(Token(token, logprob, best))
-            if s.mask is not None:
-                s.mask.accept(token)
+            self._accept(s, token)
+
+    def _allowed(self, sequence: Sequence) -> NDArray[np.uint32]:
+        """The bits of what may come next. A mask that fails fails its own text, and no other."""
+        words = np.full(-(-self.vocabulary // 32), 0xFFFFFFFF, np.uint32)
+        if sequence.mask is not None:
+            try:
+                words[:] = sequence.mask.bits()
+            except Exception as failure:
+                sequence.failure = failure
+        return words
+
+    def _accept(self, sequence: Sequence, token: int) -> None:
+        if sequence.mask is not None:
+            try:
+                sequence.mask.accept(token)
+            except Exception as failure:
+                sequence.failure = failure
 
     def _adjusting(self, going: list[Sequence]) -> dict[str, NDArray[np.generic]]:
-        """What `adjusted` takes beside: biases, and masks of what may come."""
+        """The biases that `adjusted` takes; counts are set where they are not."""
         for s in going:
             if not s.counted:
                 self._count(s)
         most = max(len(s.sampling.logit_bias) for s in going)
         ids = np.full((len(going), most), self.vocabulary, np.int32)
         bias = np.zeros((len(going), most), np.float32)
-        allowed = np.full((len(going), -(-self.vocabulary // 32)), 0xFFFFFFFF, np.uint32)
         for k, s in enumerate(going):
             own = s.sampling.logit_bias
             ids[k, : len(own)], bias[k, : len(own)] = list(own), list(own.values())
-            if s.mask is not None:
-                allowed[k] = s.mask.bits()
-        return {"bias_ids": ids, "bias": bias, "allowed": allowed}
+        return {"bias_ids": ids, "bias": bias}
 
     def _count(self, sequence: Sequence) -> None:
         """Set the counts of a text's row: of its prompt, and of what is generated so far."""

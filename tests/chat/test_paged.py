@@ -180,6 +180,28 @@ def test_bias_penalties_and_masks(session: Session) -> None:
     assert found == mask.accepted and all(token % 2 for token in found)
 
 
+@pytest.mark.parametrize("where", ("bits", "accept"))
+def test_a_mask_that_fails_fails_its_own_text_only(session: Session, where: str) -> None:
+    class Failing:
+        def bits(self) -> np.ndarray:
+            if where == "bits":
+                raise ValueError("no such grammar")
+            return np.full(2, 0xFFFFFFFF, np.uint32)
+
+        def accept(self, token: int) -> None:
+            raise ValueError("no such grammar")
+
+    made, prompts = engine(session), (tokens_of(1, 5), tokens_of(2, 7))
+    good, bad = made.generate(prompts[0], GREEDY), made.generate(prompts[1], GREEDY, Failing())
+    first = next(good).id
+    with pytest.raises(ValueError, match="no such grammar"):
+        list(bad)
+    assert [first, *(token.id for token in good)] == wanted(session, prompts[0], 12)
+    bad.close()
+    good.close()
+    assert made.pool.available == made.pool.count
+
+
 def test_a_failure_reaches_all_and_leaves_the_engine_usable(session: Session) -> None:
     made = engine(session)
     one, two = (made.generate(tokens_of(k, 5), GREEDY) for k in (1, 2))
