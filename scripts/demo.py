@@ -1,4 +1,4 @@
-"""The second half of scripts/demo: export, run on every host, compare with onnxruntime, print a table."""
+"""The second half of scripts/demo: export, run on every host, compare, print a table."""
 
 import functools
 import http.server
@@ -7,18 +7,14 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
 from edgerelax import api
 from edgerelax.checking import difference
-from tests.browser.harness import Browser, chromium
+from tests.browser.harness import ROOT, Browser, chromium
 from tests.e2e.models import HEADLINE, REAL, Inputs, run_reference, shape_text
 
 SITE = ROOT / "dist" / "site"
@@ -39,6 +35,7 @@ class Row:
 
 
 def main(arguments: list[str]) -> int:
+    """1 where an output differs from onnxruntime's, 2 where the arguments are unknown."""
     if set(arguments) - {"--serve", "--all"}:
         print("usage: scripts/demo [--all] [--serve]")
         return 2
@@ -77,10 +74,12 @@ def build_site(names: tuple[str, ...]) -> None:
 
 
 def weights(name: str) -> int:
+    """Bytes of an artifact's weights."""
     return sum(f.stat().st_size for f in (MODELS / name).glob("weights-*"))
 
 
 def run_natively(name: str) -> Iterator[Row]:
+    """A model at all its sizes on the CPU and through wgpu."""
     for device in ("cpu", "wgpu"):
         with api.load(MODELS / name, device) as session:
             for inputs in REAL[name].inputs():
@@ -92,6 +91,7 @@ def run_natively(name: str) -> Iterator[Row]:
 
 
 def run_in_browser(browser: Browser, name: str) -> Iterator[Row]:
+    """A model at all its sizes on WebAssembly and WebGPU."""
     url = browser.publish(MODELS / name, name)
     for backend in ("wasm", "webgpu"):
         browser.open(name, url, backend=backend)
@@ -105,12 +105,14 @@ def run_in_browser(browser: Browser, name: str) -> Iterator[Row]:
 def row(
     name: str, inputs: Inputs, host: str, spent: float, outputs: Mapping[str, np.ndarray]
 ) -> Row:
+    """One line of the table: what came out and how long it took, in milliseconds."""
     wanted = run_reference(name, inputs)
     gap = max(difference(outputs[output], value) for output, value in wanted.items())
     return Row(name, shape_text(inputs), host, spent, gap)
 
 
 def show(rows: list[Row]) -> None:
+    """Print the table."""
     table = Table("model", "shapes", "host", "time", "difference", title="Against onnxruntime")
     for r in rows:
         table.add_row(r.model, r.shapes, r.host, f"{r.milliseconds:.1f} ms", f"{r.difference:.1e}")
@@ -128,6 +130,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 
 def serve() -> None:
+    """The site at port 8080, until Ctrl-C."""
     handler = functools.partial(Handler, directory=str(SITE))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 8080), handler)
     console.print("the demo site is at http://127.0.0.1:8080; stop with Ctrl-C")

@@ -91,8 +91,7 @@ def main() -> int:
     result = merged(options.sources) if options.sources else measure(options, console)
     if options.memory:
         result["memory"] = memory.measure()
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+        save(result, options.json)
     if not options.sources:
         console.print(f"all figures: {options.json}")
     if result["models"]:
@@ -121,7 +120,6 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     """Everything that the options ask for, as plain data."""
     shutil.rmtree(SITE, ignore_errors=True)
     (SITE / "cases").mkdir(parents=True)
-    options.json.parent.mkdir(parents=True, exist_ok=True)
     busy = machine.busy()  # before there is a browser
     spoken = options.language or []
     if spoken:
@@ -146,12 +144,18 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
             result["models"][name] = about(model)
             for host in options.hosts:
                 console.print(measure_on(host, model, stand, plan, result))
-                options.json.write_text(json.dumps(result, indent=1) + "\n")  # so far
+                save(result, options.json)  # so far
         if spoken:
-            result["language"] = language.measure(spoken, browser, options.quick)
-            options.json.write_text(json.dumps(result, indent=1) + "\n")
+            for result["language"] in language.measure(spoken, browser, options.quick):
+                save(result, options.json)
             console.print("\n\n".join(page_of_language.language_section(result["language"])))
     return result
+
+
+def save(result: dict[str, Any], file: Path) -> None:
+    """Write what is known."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(result, indent=1) + "\n")
 
 
 class Plan:

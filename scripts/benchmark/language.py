@@ -7,7 +7,7 @@ cache of prompts helps. What they generate is compared.
 import json
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
@@ -192,8 +192,8 @@ def version() -> str:
     return found
 
 
-def measure(hosts: Sequence[str], browser: Browser | None, quick: bool = False) -> Data:
-    """All hosts, as plain data; `quick` is one prompt and few tokens."""
+def measure(hosts: Sequence[str], browser: Browser | None, quick: bool = False) -> Iterator[Data]:
+    """All that is measured so far, after each host; `quick` is one prompt and few tokens."""
     ours, theirs = artifact(MODEL), onnx_folder(MODEL)
     ids = Tokenizer.from_file(str(theirs / "tokenizer.json")).encode(TEXT).ids
     found: Data = {"model": "SmolLM2-135M-Instruct", "transformers": version(), "hosts": {}}
@@ -203,7 +203,7 @@ def measure(hosts: Sequence[str], browser: Browser | None, quick: bool = False) 
             host = replace(host, lengths=Lengths(16, 6, 1))
         entries = contenders(host, ours, theirs, browser)
         found["hosts"][name] = contest(host, entries, ids)
-    return found
+        yield found
 
 
 def contenders(host: Host, ours: Path, theirs: Path, browser: Browser | None) -> list[Entry]:
