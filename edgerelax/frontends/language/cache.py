@@ -8,7 +8,7 @@ t of a sequence is in slot t % PAGE of its page t // PAGE.
 
 from collections.abc import Mapping
 
-from edgerelax.frontends.language.context import Attend, CacheShape, Decoder
+from edgerelax.frontends.language.context import Attend, CacheShape, Context, Decoder
 from edgerelax.frontends.nn import Input, Tensor
 from edgerelax.frontends.nn.functional import attention, concat, positions
 from edgerelax.frontends.nn.tensor import apply
@@ -28,7 +28,7 @@ def cache_states(shapes: list[CacheShape], slots: ExprLike) -> dict[str, Input]:
     return found
 
 
-class Paged:
+class Paged(Context):
     """Sequences whose earlier tokens are in a cache.
 
     `at` are the positions of the new tokens, i32[batch, length], and `slots` where they go, as
@@ -71,22 +71,13 @@ class Paged:
         return apply("and", shown, apply("lt", queries - keys, window))
 
 
-def step(
-    model: Decoder,
-    tokens: Tensor,
-    at: Tensor,
-    slots: Tensor,
-    pages: Tensor,
-    last: Tensor,
-    states: Mapping[str, Tensor],
-) -> tuple[Tensor, dict[str, Tensor]]:
+def step(model: Decoder, tokens: Tensor, context: Context, last: Tensor) -> Tensor:
     """Logits f32[batch, vocabulary] after the token number `last` i32[batch] of each sequence.
 
-    tokens i32[batch, length] are the new ones; with them what the cache's states become.
+    tokens i32[batch, length] are those that are new in the context.
     """
-    context = Paged(at, slots, pages, states)
     hidden = model.hidden(tokens, context)
     batch, _, _ = hidden.dims
     sequences = positions(last, batch).cast(I32).reshape(batch, 1)
     ends = apply("gather_nd", hidden, concat((sequences, last.reshape(batch, 1))))
-    return model.logits(ends), context.updated
+    return model.logits(ends)

@@ -1,11 +1,12 @@
 """The functions of a language model's module, whatever file the model came from."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from edgerelax.frontends.dims import Dims, DimSpec
-from edgerelax.frontends.language.cache import PAGE, cache_states, step
-from edgerelax.frontends.language.context import Decoder, Whole
+from edgerelax.frontends.language.cache import PAGE, Paged, cache_states, step
+from edgerelax.frontends.language.context import Context, Decoder, Whole
 from edgerelax.frontends.language.drawing import (
     NAMES,
     add_drawing,
@@ -17,7 +18,7 @@ from edgerelax.frontends.nn import Input, Tensor, trace
 from edgerelax.frontends.nn.tensor import apply
 from edgerelax.ir.dtypes import I32, I64
 from edgerelax.ir.graph import Module
-from edgerelax.sym import symbol
+from edgerelax.sym import Expr, symbol
 
 
 class Sizes(Protocol):
@@ -50,18 +51,59 @@ def language_module(
     have.
     """
     wanted = Dims(dims)
-    batch = wanted.make("batch", "batch")
-    length = wanted.make("length", "length", config.context)
-    count = wanted.make("pages", "pages", -(-config.context // PAGE))
-    slots, own = symbol("slots", PAGE, None, PAGE), symbol("rows", 1)  # the host chooses how many
+    sizes = StepSizes.of(wanted, config.context)
     wanted.finish(("batch", "length", "pages"))
-
-    cached = cache_states(model.caches, slots)
-    drawing = drawing_states(own, config.vocabulary)
-    of_rows = {name: drawing[name] for name in ("last_logits", "drawn")}
 
     def main(tokens: Tensor) -> dict[str, Tensor]:
         return {"logits": model.logits(model.hidden(tokens, Whole(tokens)))}
+
+    module = trace(main, {"tokens": Input((sizes.batch, sizes.length), I64)})
+    module = add_steps(module, model, config.vocabulary, sizes)
+    return described(module, config, {"whole": "main", **STEPS}, architecture, text)
+
+
+STEPS = {name: name for name in ("step", *NAMES)}
+"""What `add_steps` adds, each function an entry point of the same role."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepSizes:
+    """Dims of a step: texts, new tokens and pages of each; the cache's slots, rows of logits."""
+
+    batch: Expr
+    length: Expr
+    pages: Expr
+    slots: Expr
+    rows: Expr
+
+    @staticmethod
+    def of(wanted: Dims, context: int) -> "StepSizes":
+        """Symbols, or what is wanted of `batch`, `length` and `pages` within a context."""
+        return StepSizes(
+            wanted.make("batch", "batch"),
+            wanted.make("length", "length", context),
+            wanted.make("pages", "pages", -(-context // PAGE)),
+            symbol("slots", PAGE, None, PAGE),  # the host chooses how many, and how many rows
+            symbol("rows", 1),
+        )
+
+
+def add_steps(
+    module: Module,
+    model: Decoder,
+    vocabulary: int,
+    sizes: StepSizes,
+    memory: Mapping[str, Input] | None = None,
+    around: Callable[[Context, Tensor, Mapping[str, Tensor]], Context] | None = None,
+) -> Module:
+    """The module with `step` and what draws from its logits: see `language_module`.
+
+    `memory` are further states that a step reads; `around` makes the model's context of that of the
+    text, the rows and all states.
+    """
+    cached = cache_states(model.caches, sizes.slots)
+    drawing = drawing_states(sizes.rows, vocabulary)
+    of_rows = {name: drawing[name] for name in ("last_logits", "drawn")}
 
     def next_logits(
         tokens: Tensor,
@@ -74,22 +116,35 @@ def language_module(
     ) -> dict[str, Tensor]:
         kept = {name: states[name] for name in cached}
         known = drawn_tokens(tokens, states["drawn"])
-        logits, updated = step(model, known, positions, slots, pages, last, kept)
-        at = rows.reshape(batch, 1)
-        return {"last_logits": apply("scatter_nd", states["last_logits"], at, logits), **updated}
+        paged = Paged(positions, slots, pages, kept)
+        context = paged if around is None else around(paged, rows, states)
+        logits = step(model, known, context, last)
+        at = rows.reshape(sizes.batch, 1)
+        changed = apply("scatter_nd", states["last_logits"], at, logits)
+        return {"last_logits": changed, **paged.updated}
 
-    module = trace(main, {"tokens": Input((batch, length), I64)})
-    each = Input((batch, length), I32)
-    paged = {"pages": Input((batch, count), I32)}
-    paged |= {name: Input((batch,), I32) for name in ("last", "rows")}
+    each = Input((sizes.batch, sizes.length), I32)
+    paged = {"pages": Input((sizes.batch, sizes.pages), I32)}
+    paged |= {name: Input((sizes.batch,), I32) for name in ("last", "rows")}
     given = {"tokens": each, "positions": each, "slots": each, **paged}
-    module = trace(next_logits, given, "step", module, cached | of_rows)
-    module = add_drawing(module, batch, own, config.vocabulary)
+    states = cached | of_rows | dict(memory or {})
+    module = trace(next_logits, given, "step", module, states)
+    return add_drawing(module, sizes.batch, sizes.rows, vocabulary)
+
+
+def described(
+    module: Module,
+    config: Sizes,
+    functions: Mapping[str, str],
+    architecture: str,
+    text: Text | None,
+) -> Module:
+    """The module with what it says of itself as a language model whose texts are in pages."""
     module.attrs["language"] = {
         "architecture": architecture,
         "vocabulary": config.vocabulary,
         "context": config.context,
-        "functions": {"whole": "main", **{name: name for name in ("step", *NAMES)}},
+        "functions": dict(functions),
         "page_size": PAGE,
         **(text.language() if text is not None else {}),
     }
