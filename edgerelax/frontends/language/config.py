@@ -57,8 +57,8 @@ class Config:
     all, over each head with its `own`, or over `all` heads at once. `gated`: down(act(gate) · up).
     `fused_*`: the projections are one weight. `positions`: so many rows of a learned embedding of
     positions, which is added from `first_position` on, and so is the first of `types` rows of
-    token types. `*_scale` multiply embeddings, what attention and MLPs add, and
-    logits; logits are softly capped at ± `logit_cap`.
+    token types. `*_scale` multiply embeddings, vectors of images that stand in for them, what
+    attention and MLPs add, and logits; logits are softly capped at ± `logit_cap`.
     """
 
     width: int
@@ -89,6 +89,7 @@ class Config:
     types: int = 0
     tied: bool = False
     embedding_scale: float = 1.0
+    image_scale: float = 1.0
     residual_scale: float = 1.0
     logit_scale: float = 1.0
     logit_cap: float | None = None

@@ -4,6 +4,7 @@ A model computes hidden states of new tokens; how attention gets at earlier ones
 `Whole` has none before, a cache has (cache.py). One model serves both.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,11 +34,16 @@ class CacheShape:
 
 
 class Context(Protocol):
-    """The sequences of a batch, at the tokens that are new."""
+    """The sequences of a batch, at the tokens that are new.
 
-    @property
-    def positions(self) -> Tensor:
-        """Where the new tokens stand: integers [batch or 1, length]."""
+    `positions` are where these stand: integers [batch or 1, length].
+    """
+
+    positions: Tensor
+
+    def embed(self, tokens: Tensor, table: Callable[[Tensor], Tensor]) -> Tensor:
+        """The vectors [batch, length, width] that a model sees: the table's rows, or others."""
+        return table(tokens)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, how: Attend) -> Tensor:
         """Causal attention of the new tokens to themselves and to what came before.
@@ -64,7 +70,7 @@ class Decoder(Module):
         raise NotImplementedError(f"{type(self).__name__} has no logits")
 
 
-class Whole:
+class Whole(Context):
     """Sequences from their first token on, with nothing before."""
 
     def __init__(self, tokens: Tensor) -> None:

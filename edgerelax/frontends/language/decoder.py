@@ -173,14 +173,17 @@ class GeneralDecoder(Decoder):
 
     def _embedded(self, tokens: Tensor, context: Context) -> Tensor:
         config = self.config
-        x: Tensor = self.embedding(tokens)
-        if config.embedding_scale != 1:
-            x = x * config.embedding_scale
+        x = context.embed(tokens, self._table)
         if self.positions is not None:
             x = x + self.positions(context.positions + config.first_position)
         if self.types is not None:  # all tokens are of the first type
             x = x + self.types.rows(x, 0, 1)
         return x if self.embedding_norm is None else self.embedding_norm(x)
+
+    def _table(self, tokens: Tensor) -> Tensor:
+        x: Tensor = self.embedding(tokens)
+        scale = self.config.embedding_scale
+        return x if scale == 1 else x * scale
 
     def logits(self, hidden: Tensor) -> Tensor:
         config = self.config

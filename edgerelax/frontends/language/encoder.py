@@ -8,7 +8,7 @@ from typing import Literal
 
 from edgerelax.frontends.dims import Dims, DimSpec
 from edgerelax.frontends.language.config import Config
-from edgerelax.frontends.language.context import Attend, Decoder, Whole
+from edgerelax.frontends.language.context import Attend, Context, Decoder, Whole
 from edgerelax.frontends.language.text import Text
 from edgerelax.frontends.nn import Input, Tensor, trace
 from edgerelax.frontends.nn.functional import attention, positions, total
@@ -20,7 +20,7 @@ Pooling = Literal["first", "mean", "last"]
 """Whose hidden state is a text's: its first token's, all tokens' mean, its last token's."""
 
 
-class Both:
+class Both(Context):
     """Sequences whose tokens see what precedes and what follows, within `lengths` i64[batch].
 
     A window is of so many tokens to either side. A token of the padding sees itself too: else it

@@ -3,12 +3,16 @@
 from collections.abc import Callable
 
 from edgerelax.frontends.nn import Linear, Module, Tensor
-from edgerelax.frontends.nn.functional import gelu, relu, silu
+from edgerelax.frontends.nn.functional import gelu, relu, sigmoid, silu
 from edgerelax.ir.diagnostics import UnsupportedError
 
 
 def _gelu_tanh(x: Tensor) -> Tensor:
     return gelu(x, approximate=True)
+
+
+def _quick_gelu(x: Tensor) -> Tensor:
+    return x * sigmoid(x * 1.702)
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -18,6 +22,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_new": _gelu_tanh,
     "gelu_fast": _gelu_tanh,
     "gelu_pytorch_tanh": _gelu_tanh,
+    "quick_gelu": _quick_gelu,
     "relu": relu,
 }
 """By the names of config.json."""
