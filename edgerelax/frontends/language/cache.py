@@ -47,21 +47,18 @@ class Paged(Context):
         self.updated = dict(states)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, how: Attend) -> Tensor:
-        keys, values = (
-            self._through(f"{name}.{layer}", x) for name, x in (("keys", k), ("values", v))
-        )
-        return attention(q, keys, values, self._mask(how.window), how.scale, how.cap)
+        keys, values = self.extended(layer, "keys", k), self.extended(layer, "values", v)
+        return attention(q, keys, values, self.mask(how.window), how.scale, how.cap)
 
-    def _through(self, name: str, x: Tensor) -> Tensor:
-        """Store what is new, and give what a sequence now has: [batch, groups, keys, width]."""
+    def extended(self, layer: int, name: str, x: Tensor) -> Tensor:
         batch, groups, length, width = x.dims
+        name = f"{name}.{layer}"
         rows = x.permute(0, 2, 1, 3).reshape(batch * length, groups, width)
         at = self.slots.reshape(batch * length, 1)
         self.updated[name] = apply("scatter_nd", self.updated[name], at, rows)
         return apply("gather", self.updated[name], self.rows, axis=0).permute(0, 2, 1, 3)
 
-    def _mask(self, window: int | None) -> Tensor:
-        """bool[batch, 1, length, keys]: keys not after the query, nor `window` or more before."""
+    def mask(self, window: int | None) -> Tensor:
         batch, length = self.positions.dims
         queries = self.positions.reshape(batch, 1, length, 1)
         keys = self.key_positions.reshape(1, 1, 1, *self.key_positions.dims)

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from edgerelax.frontends.nn import Module, Tensor
 from edgerelax.frontends.nn.functional import attention, causal_mask, positions
+from edgerelax.ir.diagnostics import UnsupportedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,18 @@ class Context(Protocol):
         multiple of groups and positions worked in; the result is as q, v's width wide.
         """
 
+    def extended(self, layer: int, name: str, x: Tensor) -> Tensor:
+        """What a layer keeps of all tokens, with x [batch, groups, length, width] of the new ones.
+
+        `name` is keys or values. [batch, groups, keys, width]: number k is of position k, and what
+        `mask` hides may be anything.
+        """
+        raise UnsupportedError(f"{name} of all tokens in {type(self).__name__}")
+
+    def mask(self, window: int | None) -> Tensor:
+        """Which keys a new token sees: a condition that broadcasts to [batch, 1, length, keys]."""
+        raise UnsupportedError(f"a mask of all keys in {type(self).__name__}")
+
 
 class Decoder(Module):
     """A language model that reads from left to right."""
@@ -81,3 +94,10 @@ class Whole(Context):
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, how: Attend) -> Tensor:
         mask = causal_mask(self._at, self._at, how.window)
         return attention(q, k, v, mask, how.scale, how.cap)
+
+    def extended(self, layer: int, name: str, x: Tensor) -> Tensor:
+        return x
+
+    def mask(self, window: int | None) -> Tensor:
+        (length,) = self._at.dims
+        return causal_mask(self._at, self._at, window).reshape(1, 1, length, length)
