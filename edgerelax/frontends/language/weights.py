@@ -32,7 +32,7 @@ class Source(Protocol):
 def name_of(parameter: str, names: Mapping[str, str]) -> str:
     """What a parameter is called in a file, by the names of modules; {e} stays for a stack's."""
     module, _, kind = parameter.rpartition(".")
-    found = LAYER.match(module)
+    found = LAYER.search(module)
     general = LAYER.sub("layers.{n}.", module)
     if general not in names:
         raise InputError(f"the architecture gives {general} no name in the file")

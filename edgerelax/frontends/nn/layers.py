@@ -72,3 +72,21 @@ class LayerNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return apply("layer_norm", x, self.weight, self.bias, axis=-1, epsilon=self.epsilon)
+
+
+class Conv1d(Module):
+    """A convolution: [batch, inputs, length] → [batch, outputs, places of the kernel].
+
+    `padding` zeros stand at both ends. The weight is [outputs, inputs, size].
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, size: int, stride: int = 1, padding: int = 0
+    ) -> None:
+        self.weight = Parameter(outputs, inputs, size)
+        self.bias = Parameter(outputs)
+        self.stride, self.padding = stride, padding
+
+    def forward(self, x: Tensor) -> Tensor:
+        pads = (self.padding, self.padding)
+        return apply("conv", x, self.weight, self.bias, strides=(self.stride,), pads=pads)
