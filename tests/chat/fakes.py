@@ -32,16 +32,21 @@ TAGGED = (
 
 @cache
 def tokenizer() -> Tokenizer:
+    return Tokenizer(tokenizer_json())
+
+
+def tokenizer_json(*more: str) -> bytes:
+    """A tokenizer.json with further special tokens."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     merges = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "w"), ("Ã", "¼")]
     words = [a + b for a, b in merges]
-    vocabulary = {word: k for k, word in enumerate([*letters, *words, *SPECIAL, *USERS])}
+    vocabulary = {word: k for k, word in enumerate([*letters, *words, *SPECIAL, *USERS, *more])}
     core = Core(models.BPE(vocabulary, merges))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
-    core.add_special_tokens(list(SPECIAL))
+    core.add_special_tokens([*SPECIAL, *more])
     core.add_tokens([AddedToken(word, special=False) for word in USERS])
-    return Tokenizer(core.to_str().encode())
+    return core.to_str().encode()
 
 
 @cache

@@ -89,6 +89,10 @@ def _templates(folder: Path, said: dict[str, Any]) -> dict[str, str]:
         found[DEFAULT] = given
     elif isinstance(given, list):
         found.update({entry["name"]: entry["template"] for entry in given})
+    for name in ("chat_template.json", "processor_config.json"):  # of models that see images
+        of_processor = _optional(folder / name).get("chat_template")
+        if isinstance(of_processor, str):
+            found[DEFAULT] = of_processor
     if (folder / "chat_template.jinja").is_file():
         found[DEFAULT] = (folder / "chat_template.jinja").read_text(encoding="utf-8")
     for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):

@@ -16,6 +16,7 @@ class Text:
 
     `templates` has `default` where there is any. `special` are texts of tokens by the names that
     templates call them, such as `bos_token`. `eos` are all ids that end a text, the usual first.
+    `images` says how images become tokens, where the model sees any (docs/chat.md).
     """
 
     tokenizer: bytes
@@ -23,10 +24,12 @@ class Text:
     special: Mapping[str, str] = field(default_factory=dict)
     bos: int | None = None
     eos: tuple[int, ...] = ()
+    images: Mapping[str, Any] | None = None
 
     def assets(self) -> dict[str, bytes]:
         """Files for the artifact, by name."""
         chat = {"templates": dict(self.templates), "special_tokens": dict(self.special)}
+        chat |= {} if self.images is None else {"images": dict(self.images)}
         text = json.dumps(chat, ensure_ascii=False, indent=1)
         return {TOKENIZER: self.tokenizer, CHAT: text.encode()}
 

@@ -152,12 +152,7 @@ def reference(case: Case, folder: Path) -> Callable[[np.ndarray], np.ndarray]:
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(case.config()).float().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                parameter.normal_(0, 1.5 / parameter.shape[-1] ** 0.5)
-            else:
-                parameter.uniform_(0.2, 1.0)
+    randomise(model)
     model.save_pretrained(folder)
 
     def logits(tokens: np.ndarray) -> np.ndarray:
@@ -165,3 +160,15 @@ def reference(case: Case, folder: Path) -> Callable[[np.ndarray], np.ndarray]:
             return model(torch.from_numpy(tokens)).logits.numpy()
 
     return logits
+
+
+def randomise(model: Any) -> None:
+    """Weights of a size that hidden states keep."""
+    import torch
+
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, 1.5 / parameter.shape[-1] ** 0.5)
+            else:
+                parameter.uniform_(0.2, 1.0)

@@ -1,0 +1,56 @@
+"""Models that see images, from the folders that transformers saves, against its logits."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgerelax.frontends.hf.images import processor_of
+from edgerelax.frontends.hf.reading import read_settings
+from edgerelax.frontends.hf.seeing import parts_of
+from edgerelax.frontends.language.context import Whole
+from edgerelax.frontends.language.seeing import Seeing
+from edgerelax.frontends.nn import Input, trace
+from edgerelax.ir.dtypes import I64, U8
+from edgerelax.ir.evaluate import evaluate
+from edgerelax.ir.graph import Module
+from edgerelax.sym import symbol
+from tests.frontends.language.seeing_cases import CASES, Case, reference
+
+
+def whole(folder: Path) -> tuple[Module, int]:
+    """Logits of texts that read images in the same call, and vectors of an image."""
+    model, vision = parts_of(folder, read_settings(folder), processor_of(folder))
+    batch, length, seen = symbol("batch"), symbol("length"), symbol("seen")
+
+    def forward(tokens, pixels):
+        images = vision(pixels).reshape(seen * vision.count, vision.width)
+        context = Seeing(Whole(tokens), images, model.config.vocabulary)
+        return {"logits": model.logits(model.hidden(tokens, context))}
+
+    pixels = Input((seen, vision.side, vision.side, 3), U8)
+    return trace(forward, {"tokens": Input((batch, length), I64), "pixels": pixels}), vision.count
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_logits_equal_those_of_transformers(case: Case, tmp_path: Path) -> None:
+    wanted = reference(case, tmp_path)
+    module, count = whole(tmp_path)
+    vocabulary = wanted.model.config.text_config.vocab_size
+    rng = np.random.default_rng(0)
+    tiles = rng.integers(0, 256, (3, case.side, case.side, 3), np.uint8)
+    mean, std = (np.array(case.processor[name]) for name in ("image_mean", "image_std"))
+    pixels = [((t / 255 - mean) / std).astype(np.float32).transpose(2, 0, 1) for t in tiles]
+    texts = [rng.integers(0, wanted.token, n) for n in (3, 2, 4)]
+    places = [np.full(count, wanted.token)] * 2
+    theirs = np.concatenate([texts[0], places[0], texts[1], places[1], texts[2]])
+    rows = [vocabulary + np.arange(count) + k * count for k in (2, 0)]
+    ours = np.concatenate([texts[0], rows[0], texts[1], rows[1], texts[2]])
+    found = evaluate(module, {"tokens": ours[None], "pixels": tiles})["logits"]
+    logits = wanted.logits(theirs[None], [pixels[2], pixels[0]])
+    np.testing.assert_allclose(found, logits, rtol=5e-4, atol=5e-4)
+    swapped = wanted.logits(theirs[None], [pixels[0], pixels[2]])
+    assert np.abs(found - swapped).max() > 1e-2  # the pixels matter
+    plain = rng.integers(0, wanted.token, (2, 9))
+    found = evaluate(module, {"tokens": plain, "pixels": tiles[:1]})["logits"]
+    np.testing.assert_allclose(found, wanted.logits(plain, []), rtol=5e-4, atol=5e-4)
