@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from edgerelax.ir.dtypes import I32, U32, DType
+from edgerelax.ir.dtypes import F32, I32, U32, DType
 from edgerelax.ir.loop import LoopFunc, Stage
 from edgerelax.ir.plan import Packed
 from edgerelax.ir.scalar import (
@@ -291,6 +291,50 @@ def turned_words(factor: Scalar, inside: Axis) -> dict[Scalar, tuple[Load, int]]
                 if by and expr == inside * by and inside not in load.axes():
                     found[node] = load, by
     return found
+
+
+def in_place(factor: Scalar) -> Scalar:
+    """The factor with floats made of codes where these stand in their words, shifted by literals.
+
+    What such a code is as an integer there is as many times too large as its place says, which a
+    float is divided by without an error.
+    """
+    return rewrite(factor, _float_in_place)
+
+
+def _float_in_place(node: Scalar) -> Scalar | None:
+    if not isinstance(node, Cast) or node.type != F32:
+        return None
+    match node.arg:
+        case Cast(arg=Op() as shifted, type=kind) if kind == I32:
+            pass
+        case Op() as shifted:
+            pass
+        case _:
+            return None
+    match shifted:
+        case Op(
+            fn="shr",
+            operands=(Op(fn="shl", operands=(word, Value(expr=expr))), Const(value=dropped)),
+        ) if word.dtype in (I32, U32):
+            above = expr.as_int()
+        case _:
+            return None
+    if above is None or not above <= int(dropped) < _WORD:
+        return None
+    bits, below = _WORD - int(dropped), int(dropped) - above
+    code = op("bit_and", word, _mask(bits, below, word.dtype))
+    if above and word.dtype == I32:
+        sign = 1 << (below + bits - 1)
+        code = op("sub", op("bit_xor", code, sign), sign)
+    value = cast(cast(code, I32) if above else code, F32)
+    return op("mul", value, 2.0**-below) if below else value
+
+
+def _mask(bits: int, below: int, dtype: DType) -> Scalar:
+    mask = ((1 << bits) - 1) << below
+    wraps = dtype == I32 and mask >> (_WORD - 1)
+    return constant(mask - (1 << _WORD) if wraps else mask, dtype)
 
 
 def _with_reads(factor: Scalar, reads: Mapping[Scalar, Scalar]) -> Scalar:

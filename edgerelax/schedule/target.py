@@ -38,6 +38,11 @@ class Target:
         return self.kind == "gpu"
 
     @property
+    def shifts_vectors(self) -> bool:
+        """Whether it shifts all lanes of a vector at once: SwiftShader takes one by one."""
+        return self.kind != "software"
+
+    @property
     def adapter(self) -> AdapterClass | None:
         """The class of adapter that this is for; None where no adapter is needed."""
         return None if self.kind == "wasm" else self.kind

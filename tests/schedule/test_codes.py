@@ -76,6 +76,13 @@ def one_scale(n, k, r, c):
     return (codes, scales), scales[r] * cast(code - 4, F32), 4
 
 
+def halves(n, k, r, c):
+    """Two codes to a word."""
+    codes, scales = buf("codes", U16, n, k), buf("scales", F32, n, k // 16)
+    code = cast(cast(codes[r, c], I32), F32) * 1e-4
+    return (codes, scales), plane(scales, r, c, 16) * code, 16
+
+
 def signs(n, k, r, c):
     """A bit that chooses between two scales, and no sum of products of a code."""
     codes, scales = buf("codes", U8, n, k // 8), buf("scales", F32, n, k // 32)
@@ -86,7 +93,7 @@ def signs(n, k, r, c):
 
 FORMS = {
     f.__name__: f
-    for f in (symmetric, asymmetric, scaled_scales, by_bytes, six_bits, one_scale, signs)
+    for f in (symmetric, asymmetric, scaled_scales, by_bytes, six_bits, one_scale, halves, signs)
 }
 
 
@@ -139,19 +146,31 @@ def test_on_a_gpu(form, target):
         check_taken(func, m, target)
 
 
+def check_tile(func: LoopFunc, m: int, config: str, target: Target) -> None:
+    """What one configuration of tiles gives is what the loop interpreter gives."""
+    own = specialise(func, Case("_row", {M.atom: 1})) if m == 1 else func
+    prepared, made = prepare(own, target)
+    match = GEMM.match(Unit("product", prepared.stages, frozenset("y"), prepared.weights), target)
+    emitted = GEMM.emit(match, config, target)
+    arrays = arrays_for(func, m)
+    got = run_version(Version(emitted.kernels, packed=made), func, arrays, {"m": m})
+    assert_close(got[0], run_loop(func, arrays, {"m": m})[0], 3e-3)
+
+
 def test_steps_that_threads_share():
     """Slices without steps, tiles past the end, two tiles of rows."""
     func, _ = product(asymmetric, M, 8, 96)
     for config, m in (("1x4 group", 1), ("4x4 group", 5)):
-        own = specialise(func, Case("_row", {M.atom: 1})) if m == 1 else func
-        prepared, made = prepare(own, WEBGPU)
-        match = GEMM.match(
-            Unit("product", prepared.stages, frozenset("y"), prepared.weights), WEBGPU
-        )
-        emitted = GEMM.emit(match, config, WEBGPU)
-        arrays = arrays_for(func, m)
-        got = run_version(Version(emitted.kernels, packed=made), func, arrays, {"m": m})
-        assert_close(got[0], run_loop(func, arrays, {"m": m})[0], 3e-3)
+        check_tile(func, m, config, WEBGPU)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_codes_where_they_stand(form):
+    """On adapters that take the lanes of a shift one by one; signed, unsigned, and as integers."""
+    func, _ = product(FORMS[form], M, 8, 64)
+    assert packed_codes(func, WEBGPU_SOFTWARE)
+    for config, m in (("1x4", 1), ("4x4", 5), ("8x4", 3)):
+        check_tile(func, m, config, WEBGPU_SOFTWARE)
 
 
 def packed_codes(func: LoopFunc, target: Target = WASM) -> list[Packed]:
