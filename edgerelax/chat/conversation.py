@@ -1,6 +1,6 @@
 """A conversation: what was said so far, and what is said next."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,14 +20,18 @@ class Conversation:
     chat: Chat
     system: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    turns: list[dict[str, str]] = field(default_factory=list)
+    turns: list[dict[str, Any]] = field(default_factory=list)
 
-    def ask(self, text: str, work: Work) -> Generator[str, None, Usage]:
+    def ask(self, text: str, work: Work, images: Sequence[Any] = ()) -> Generator[str, None, Usage]:
         """The answer as it is written; it ends early where `work` is cancelled.
 
+        `images` come before the text: images of pillow or numpy, or paths of files.
         Returns the counts of tokens. Raises RequestError for a turn that does not fit.
         """
-        said = {"role": "user", "content": text}
+        said: dict[str, Any] = {"role": "user", "content": text}
+        if images:
+            parts = [{"type": "image", "image": image} for image in images]
+            said["content"] = [*parts, {"type": "text", "text": text}]
         start = [] if self.system is None else [{"role": "system", "content": self.system}]
         asked = convert({**self.settings, "messages": [*start, *self.turns, said]}, ChatRequest)
         answer = ""

@@ -32,6 +32,17 @@ class Sampling:
     logprobs: int | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Picture:
+    """An image in a prompt: tiles u8[tiles, side, side, 3], in the order that the model sees them.
+
+    `places` i32[tiles, tokens] are where in the prompt their tokens stand.
+    """
+
+    tiles: NDArray[np.uint8]
+    places: NDArray[np.int32]
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
     """A generated token; natural logarithms of its probability and of the likeliest ones'.
@@ -71,12 +82,17 @@ class Engine(Protocol):
         """How many tokens a prompt and what is generated may have in all."""
 
     def generate(
-        self, prompt: Sequence[int], sampling: Sampling, mask: TokenMask | None = None
+        self,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        mask: TokenMask | None = None,
+        pictures: Sequence[Picture] = (),
     ) -> TokenStream:
         """Up to `max_tokens` tokens, fewer where the context is full.
 
         It doesn't know which tokens end a text: whoever reads stops and closes. With a mask, `bits`
-        is asked before each token is drawn and `accept` told each token that was.
+        is asked before each token is drawn and `accept` told each token that was. `pictures`
+        are what tokens of the prompt stand for.
         """
 
 

@@ -13,7 +13,8 @@ from msgspec.structs import replace as changed
 from numpy.typing import NDArray
 
 from edgerelax.chat.collect import chat_answer, completion_answer
-from edgerelax.chat.engine import Embedder, Engine
+from edgerelax.chat.contents import Contents
+from edgerelax.chat.engine import Embedder, Engine, Picture
 from edgerelax.chat.grammar import Grammars
 from edgerelax.chat.logprobs import chat_logprobs, completion_logprobs
 from edgerelax.chat.openai import (
@@ -109,9 +110,10 @@ class Chat:
         tools = tools_of(request)
         grammar = calls_grammar(request, self._form, lambda: self._grammars)
         grammar = grammar or format_grammar(request, lambda: self._grammars)
-        prompt = self._prompt(request, tools)
+        prompt, pictures = self._prompt(request, tools)
         wanted = request.max_completion_tokens or request.max_tokens
         one = job(request, prompt, "messages", wanted, self._limits)
+        one = replace(one, pictures=pictures)
         names = [tool.function.name for tool in tools]
         writers = [
             Writer(
@@ -121,11 +123,14 @@ class Chat:
         ]
         return self._chat_chunks(request, one, writers, grammar, work or Work())
 
-    def _prompt(self, request: ChatRequest, tools: Sequence[Tool]) -> list[int]:
-        messages, given = messages_of(request), [fields_of(tool) for tool in tools]
+    def _prompt(
+        self, request: ChatRequest, tools: Sequence[Tool]
+    ) -> tuple[list[int], list[Picture]]:
+        contents = Contents(self.text.template)
+        messages, given = messages_of(request, contents.written), [fields_of(t) for t in tools]
         with blaming("messages"):
             text = self.text.template.render(messages, given, settings=request.chat_template_kwargs)
-            return self.text.tokenizer.encode(text, framed=False)
+            return contents.prompt(text, self.text.tokenizer)
 
     def _chat_chunks(
         self,
@@ -230,7 +235,7 @@ class Chat:
     ) -> Generator[Piece]:
         """What an answer grows by, to the piece with the reason of its end."""
         mask = None if grammar is None else grammar()
-        stream = self._generator.generate(one.prompt, one.sampling, mask)
+        stream = self._generator.generate(one.prompt, one.sampling, mask, one.pictures)
         work.watch(stream)
         begun: float | None = None
         try:

@@ -2,8 +2,8 @@
 
 Fields that are hints to a service (`user`, `store`, …) are taken and have no effect; others that
 aren't known are refused, so that a typo is an error. Beyond OpenAI's: `top_k`, `min_p`,
-`repetition_penalty`, `ignore_eos`, `chat_template_kwargs`, grammars as `response_format` (of
-completions too) in requests, `timings` in answers.
+`repetition_penalty`, `ignore_eos`, `chat_template_kwargs`, parts of type `image`, grammars as
+`response_format` (of completions too) in requests, `timings` in answers.
 """
 
 import re
@@ -109,18 +109,39 @@ class ToolCall(Record, frozen=True, kw_only=True):
     index: int | msgspec.UnsetType = msgspec.UNSET
 
 
-class TextPart(Record, frozen=True, kw_only=True):
-    """A part of a message. Other kinds than text are refused."""
+class TextPart(Record, frozen=True, kw_only=True, tag_field="type", tag="text"):
+    """A part of a message that is text."""
 
-    type: Literal["text"]
     text: str
+
+
+class ImageURL(Record, frozen=True, kw_only=True):
+    """An image as a data: URL. `detail` is a hint to a service."""
+
+    url: str
+    detail: str | None = None
+
+
+class ImagePart(Record, frozen=True, kw_only=True, tag_field="type", tag="image_url"):
+    """A part of a message that is an image."""
+
+    image_url: ImageURL
+
+
+class LocalImage(Record, frozen=True, kw_only=True, tag_field="type", tag="image"):
+    """The same, from Python: an image of pillow or numpy, a file's path or bytes."""
+
+    image: Any
+
+
+Part = TextPart | ImagePart | LocalImage
 
 
 class Message(Record, frozen=True, kw_only=True):
     """A message of any role."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: str | list[Part] | None = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgerelax.artifact.manifest import LanguageInfo
-from edgerelax.chat.engine import Sampling, Token, TokenMask
+from edgerelax.chat.engine import Picture, Sampling, Token, TokenMask
 from edgerelax.chat.pages import CacheFullError, PagePool
 from edgerelax.chat.sequence import Sequence, likeliest
+from edgerelax.chat.sights import Eyes, Sights
 from edgerelax.frontends.language.sampling import PROMPT
 from edgerelax.hosts.session import Session
 from edgerelax.ir.diagnostics import InputError
@@ -75,10 +76,16 @@ class PagedEngine:
         self._turn = threading.Condition()
         self._busy = False
         self._reused = 0
-        session.allocate({"slots": self.pool.count * size, "rows": texts})
+        self._eyes = Eyes.of(session, language, CHUNK, texts)
+        seen = {} if self._eyes is None else self._eyes.sizes
+        session.allocate({"slots": self.pool.count * size, "rows": texts, **seen})
 
     def generate(
-        self, prompt: Tokens[int], sampling: Sampling, mask: TokenMask | None = None
+        self,
+        prompt: Tokens[int],
+        sampling: Sampling,
+        mask: TokenMask | None = None,
+        pictures: Tokens[Picture] = (),
     ) -> "Stream":
         """As Engine.generate. Raises InputError for a prompt that the cache has no room for."""
         if not prompt:
@@ -93,7 +100,9 @@ class PagedEngine:
                 f"cache room for {held}, the prompt and what is generated together",
                 hint="shorten it, or give the cache more room",
             )
-        sequence = Sequence(list(prompt), sampling, mask)
+        if pictures and self._eyes is None:
+            raise InputError("this model sees no images")
+        sequence = Sequence(list(prompt), sampling, mask, Sights(pictures))
         with self._turn:
             self._waiting.append(sequence)
         return Stream(self, sequence)
@@ -220,8 +229,12 @@ class PagedEngine:
         shape = (len(going), count)
         tokens, at, slots = (np.empty(shape, np.int32) for _ in range(3))
         pages = np.zeros((len(going), most), np.int32)
+        if self._eyes is not None:
+            self._eyes.see([t for s in going for t in s.sights.of(s.cached, s.cached + count)])
         for k, s in enumerate(going):
             tokens[k] = s.tokens[s.cached : s.cached + count]
+            if self._eyes is not None:
+                s.sights.put(tokens[k], s.cached, self._eyes)
             at[k] = np.arange(s.cached, s.cached + count)
             slots[k] = s.slots(size, count)
             pages[k, : len(s.pages)] = s.pages

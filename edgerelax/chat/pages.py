@@ -6,7 +6,7 @@ did finds its whole pages again (prefix reuse over turns and over requests).
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -14,6 +14,13 @@ from edgerelax.ir.diagnostics import EdgeRelaxError
 
 Digest = bytes
 START: Digest = b""
+Marks = Callable[[int, int], bytes]
+"""What the tokens in a range of a text stand for beside themselves."""
+
+
+def unmarked(start: int, stop: int) -> bytes:
+    """They stand for themselves."""
+    return b""
 
 
 class CacheFullError(EdgeRelaxError):
@@ -54,12 +61,13 @@ class PagePool:
         self._holders[page] = 1
         return page
 
-    def find(self, tokens: Sequence[int]) -> tuple[list[int], Digest]:
+    def find(self, tokens: Sequence[int], marks: Marks = unmarked) -> tuple[list[int], Digest]:
         """The whole pages that keep the beginning of a text, now held, and the text they keep."""
         found: list[int] = []
         digest = START
         for start in range(0, len(tokens) - self.size + 1, self.size):
-            longer = text_digest(digest, tokens[start : start + self.size])
+            stop = start + self.size
+            longer = text_digest(digest, tokens[start:stop], marks(start, stop))
             page = self._by_text.get(longer)
             if page is None:
                 break
@@ -87,6 +95,6 @@ class PagePool:
                 self._free.append(page)
 
 
-def text_digest(before: Digest, tokens: Sequence[int]) -> Digest:
-    """What stands for a text that goes on with these tokens."""
-    return hashlib.sha256(before + np.asarray(tokens, "<i4").tobytes()).digest()
+def text_digest(before: Digest, tokens: Sequence[int], marks: bytes = b"") -> Digest:
+    """What stands for a text that goes on with these tokens, and what they are marked with."""
+    return hashlib.sha256(before + np.asarray(tokens, "<i4").tobytes() + marks).digest()

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace as changed
 
-from edgerelax.chat.engine import Sampling
+from edgerelax.chat.engine import Picture, Sampling
 from edgerelax.chat.grammar import Grammar, Grammars
 from edgerelax.chat.openai import (
     ChatRequest,
     Common,
     CompletionRequest,
     Message,
+    Part,
     RequestError,
+    TextPart,
     Tool,
     ToolChoice,
     blaming,
@@ -37,11 +40,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One text to be written."""
+    """One text to be written. `pictures` are what tokens of the prompt stand for."""
 
     prompt: Sequence[int]
     sampling: Sampling
     ending: Ending
+    pictures: Sequence[Picture] = ()
 
 
 def job(
@@ -116,17 +120,25 @@ def _logprobs(request: Common) -> int | None:
     return None
 
 
-def messages_of(request: ChatRequest) -> list[dict[str, Any]]:
-    """Messages as templates take them: content as text, arguments of calls as objects."""
-    return [_message(message, f"messages[{k}]") for k, message in enumerate(request.messages)]
+WriteParts = Callable[[list[Part], str], str | list[dict[str, str]]]
+"""What a template takes of a message's parts, at the place that errors name."""
 
 
-def _message(message: Message, at: str) -> dict[str, Any]:
-    fields: dict[str, Any] = msgspec.to_builtins(message)
+def messages_of(request: ChatRequest, written: WriteParts) -> list[dict[str, Any]]:
+    """Messages as templates take them: contents as `written`, arguments of calls as objects."""
+    return [
+        _message(message, f"messages[{k}]", written) for k, message in enumerate(request.messages)
+    ]
+
+
+def _message(message: Message, at: str, written: WriteParts) -> dict[str, Any]:
+    content = message.content
+    fields: dict[str, Any] = msgspec.to_builtins(changed(message, content=None))
     if fields["role"] == "developer":  # OpenAI's newer name of the same
         fields["role"] = "system"
-    if isinstance(message.content, list):
-        fields["content"] = "".join(part.text for part in message.content)
+    if content is not None:
+        parts: list[Part] = [TextPart(text=content)] if isinstance(content, str) else content
+        fields["content"] = written(parts, f"{at}.content")
     for k, call in enumerate(fields["tool_calls"] or ()):
         place = f"{at}.tool_calls[{k}].function.arguments"
         try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from edgerelax.chat.engine import Sampling, Token, TokenMask
 from edgerelax.chat.pages import START, Digest, PagePool, text_digest
+from edgerelax.chat.sights import Sights
 
 
 @dataclass(eq=False, slots=True)
@@ -16,11 +17,13 @@ class Sequence:
 
     `row` is its row of logits, or None before it has begun. `fresh` says that these are the logits
     after its last token. `counted` says that the row's counts are of its tokens.
+    `sights` are what tokens of the prompt stand for.
     """
 
     tokens: list[int]
     sampling: Sampling
     mask: TokenMask | None
+    sights: Sights
     seed: int = field(default_factory=lambda: secrets.randbits(31))
     generated: int = 0
     cached: int = 0
@@ -56,7 +59,7 @@ class Sequence:
 
     def begin(self, pool: PagePool) -> None:
         """Find what the cache has of its text; one token at least is computed anew."""
-        self.pages, self.digest = pool.find(self.tokens[:-1])
+        self.pages, self.digest = pool.find(self.tokens[:-1], self.sights.marks)
         self.cached = len(self.pages) * pool.size
 
     def reserve(self, pool: PagePool, count: int) -> None:
@@ -69,8 +72,9 @@ class Sequence:
         whole = self.cached // pool.size
         self.cached += count
         for page in range(whole, self.cached // pool.size):
-            text = self.tokens[page * pool.size : (page + 1) * pool.size]
-            self.digest = text_digest(self.digest, text)
+            start, stop = page * pool.size, (page + 1) * pool.size
+            marks = self.sights.marks(start, stop)
+            self.digest = text_digest(self.digest, self.tokens[start:stop], marks)
             pool.keep(self.pages[page], self.digest)
 
     def leave(self, pool: PagePool) -> None:

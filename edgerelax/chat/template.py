@@ -7,6 +7,7 @@ Templates are Jinja as transformers runs it: in a sandbox, with `raise_exception
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -15,17 +16,23 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from edgerelax.chat.images import Images
 from edgerelax.ir.diagnostics import FormatError, InputError
 
 DEFAULT = "default"
+_PROBE = "a text to look for"
 TOOL_USE = "tool_use"
 
 
 class ChatFile(msgspec.Struct, frozen=True):
-    """chat.json: templates by name; special tokens by the names that templates call them."""
+    """chat.json: templates by name; special tokens by the names that templates call them.
+
+    `images` says how images become tokens, of a model that sees any.
+    """
 
     templates: dict[str, str] = {}
     special_tokens: dict[str, str] = {}
+    images: Images | None = None
 
 
 class _Generated(Extension):
@@ -94,6 +101,16 @@ class ChatTemplate:
     def source(self) -> str:
         """All templates' texts: what forms of tool calls the model knows is read from them."""
         return "\n".join(self.file.templates.values())
+
+    @cached_property
+    def takes_parts(self) -> bool:
+        """Whether the template writes contents that are lists of parts, and knows their types."""
+        said = [{"role": "user", "content": [{"type": "text", "text": _PROBE}]}]
+        try:
+            text = self.render(said)
+        except InputError:
+            return False
+        return _PROBE in text and "'type'" not in text
 
     def render(
         self,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Core
 
-from edgerelax.chat.engine import Sampling, Token, TokenMask
+from edgerelax.chat.engine import Picture, Sampling, Token, TokenMask
 from edgerelax.chat.generate import Chat
 from edgerelax.chat.template import ChatTemplate
 from edgerelax.chat.text import Text
@@ -112,10 +112,16 @@ class Scripted:
     context: int = 4096
     asked: list[tuple[list[int], Sampling]] = field(default_factory=list)
     streams: list[Written] = field(default_factory=list)
+    pictures: list[list[Picture]] = field(default_factory=list)
 
     def generate(
-        self, prompt: Sequence[int], sampling: Sampling, mask: TokenMask | None = None
+        self,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        mask: TokenMask | None = None,
+        pictures: Sequence[Picture] = (),
     ) -> Written:
+        self.pictures.append(list(pictures))
         script = self.scripts[len(self.asked) % len(self.scripts)][: sampling.max_tokens]
         self.asked.append((list(prompt), sampling))
         self.streams.append(Written(self._tokens(script, sampling, mask)))
@@ -143,7 +149,11 @@ class Wild:
     context: int = 4096
 
     def generate(
-        self, prompt: Sequence[int], sampling: Sampling, mask: TokenMask | None = None
+        self,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        mask: TokenMask | None = None,
+        pictures: Sequence[Picture] = (),
     ) -> Written:
         assert mask is not None
         return Written(self._tokens(sampling, mask))

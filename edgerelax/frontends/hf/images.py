@@ -49,6 +49,8 @@ def processor_of(folder: Path) -> Processor:
     """What the folder says of images. Raises InputError, UnsupportedError for kinds not known."""
     settings = _settings(folder)
     plan = _plan(settings)
+    if "tiles" in plan:
+        plan["tiles"] |= _texts(folder)
     scale, shift = _arithmetic(settings)
     return Processor(_side(settings, plan), scale, shift, plan)
 
@@ -98,6 +100,17 @@ def _plan(settings: Settings) -> dict[str, Any]:
         split = settings.flag("do_image_splitting")
         plan["tiles"] = {"side": tile, "split": split}
     return plan
+
+
+def _texts(folder: Path) -> dict[str, str]:
+    """The texts before tiles."""
+    path = folder / "tokenizer_config.json"
+    said = Settings(read_json(path) if path.is_file() else {}, path.name)
+    return {
+        "around": said.text("fake_image_token", default="<fake_token_around_image>"),
+        "whole": said.text("global_image_token", default="<global-img>"),
+        "part": "<row_{row}_col_{column}>",
+    }
 
 
 def _size(settings: Settings, name: str) -> dict[str, int]:
