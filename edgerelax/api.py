@@ -12,6 +12,7 @@ from edgerelax.frontends.gguf import is_gguf
 from edgerelax.frontends.gguf import load as load_gguf
 from edgerelax.frontends.hf import SOURCES as HF_SOURCES
 from edgerelax.frontends.hf import load as load_hf
+from edgerelax.frontends.language.storage import Kind, kind_of, no_cache
 from edgerelax.frontends.nn.quantise import Quantiser
 from edgerelax.frontends.onnx import load as load_onnx
 from edgerelax.frontends.onnx.language import is_genai, load_genai
@@ -68,6 +69,7 @@ def compile(
     verify: bool = False,
     fp16: bool = False,
     quantise: str | Mapping[str, str] | None = None,
+    cache: str | None = None,
     libraries: Sequence[Library] = (),
     passes: Sequence[tuple[str, Pass]] = (),
 ) -> Executable:
@@ -89,12 +91,14 @@ def compile(
         fp16: store weights, and on a GPU activations, as f16 where that is safe; sums stay f32.
         quantise: how to store the weights of a language model: a scheme, `q4`, or schemes by role,
             `linear=q4,embedding=q8` (docs/nn.md). What that cost is in the report.
+        cache: how a language model's cache stores keys and values: `f32` (so where nothing is
+            said), `f16` or `int8` (docs/language.md).
         libraries: functions that take the place of operators (docs/libraries.md).
         passes: passes of yours, each with the name of the one that it runs before
             (docs/builder.md).
     """
     quantiser = None if quantise is None else Quantiser.of(quantise)
-    module = _import(model, dims, quantiser)
+    module = _import(model, dims, quantiser, None if cache is None else kind_of(cache))
     folder = None if dump is None else Path(dump)
     functions = _functions(libraries)
     options = Options(
@@ -107,12 +111,15 @@ def compile(
 
 
 def _import(
-    model: Model, dims: Mapping[str, DimSpec] | None, quantiser: Quantiser | None
+    model: Model,
+    dims: Mapping[str, DimSpec] | None,
+    quantiser: Quantiser | None,
+    cache: Kind | None,
 ) -> Module:
     if isinstance(model, str | Path) and is_gguf(model):
-        return load_gguf(model, dims, quantiser)
+        return load_gguf(model, dims, quantiser, cache)
     if isinstance(model, str | Path) and Path(model).is_dir() and not is_genai(model):
-        return load_hf(model, dims, quantiser)
+        return load_hf(model, dims, quantiser, cache)
     if quantiser is not None:
         raise InputError(
             "only the weights of language models are quantised at import",
@@ -120,7 +127,9 @@ def _import(
             "nn.quantise makes of their weights (docs/nn.md)",
         )
     if isinstance(model, str | Path) and is_genai(model):
-        return load_genai(model, dims)
+        return load_genai(model, dims, cache)
+    if cache is not None:
+        raise no_cache("this model")
     return model if isinstance(model, Module) else load_onnx(model, dims=dims)
 
 

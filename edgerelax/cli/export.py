@@ -45,6 +45,10 @@ def export(
             "linear=q4,embedding=q8,head=q8,experts=q4."
         ),
     ] = None,
+    cache: Annotated[
+        str | None,
+        typer.Option(help="How a language model's keys and values are stored: f32, f16 or int8."),
+    ] = None,
     library: Annotated[
         list[Path] | None,
         typer.Option(help="A Python file with libraries of yours (docs/libraries.md)."),
@@ -71,6 +75,7 @@ def export(
             verify=verify_ir,
             fp16=fp16,
             quantise=quantise,
+            cache=cache,
             libraries=read_libraries(library or []),
         )
         compiled.save(output)

@@ -2,7 +2,8 @@
 
 A view is an offset and a stride per axis, in elements of a flat buffer: heads inside a packed
 projection, broadcast masks (stride 0) and transposed results are views, no copies. Keys and values
-may be rows of a buffer that a table of integers names, as those of a cache in pages are.
+may be rows of a buffer that a table of integers names, as those of a cache in pages are. They may
+be of another type than queries, such as codes that are multiplied by a scale for each key.
 """
 
 import math
@@ -21,6 +22,8 @@ View = tuple[int, ...]
 Step = tuple[str, int, float]
 Table = tuple[int, int] | tuple[()]
 """Which other array it is, and elements of a row; (): there is none."""
+Scale = tuple[int, ...]
+"""Which other array it is, and the table of its rows if it has one; (): there is none."""
 
 
 def attention(
@@ -33,6 +36,7 @@ def attention(
     nan_to_zero: bool = False,
     hidden: int = -1,
     tables: Sequence[Table] = ((), ()),
+    scales: Sequence[Scale] = ((), ()),
 ) -> Array:
     """softmax(f(q kᵀ)) v for each point of `batch`; arrays are q, k, v and what the steps use.
 
@@ -47,6 +51,10 @@ def attention(
     whose number the table has for its key, the same for all queries (an index as of a gather:
     negative ones count from the end, what is then outside is clamped); its view says where in it.
 
+    With a scale, `scales[0]` for k and `scales[1]` for v, keys or values are multiplied by what the
+    other array (the number that comes first) has for their key, the same for all queries. The rest
+    of a scale is a table as above, by which that array is read.
+
     Scores and sums are f32, or f64 for f64. A query with no keys gives 0; one whose scores are all
     -inf NaN, as softmax does, or 0 if `nan_to_zero`, which holds for all weights that are NaN.
     Queries where the other array `hidden`, the same for all keys, is true give 0 as well.
@@ -55,17 +63,22 @@ def attention(
     held = np.dtype(np.float64) if from_numpy(arrays[0].dtype) == F64 else F32.numpy
     spans = [(queries, width), (keys, width), (keys, depth)]
     spans += [(queries, keys)] * (len(arrays) - 3)
-    seen = [
-        _seen(array, view, (*batch, *span))
-        for array, view, span in zip(arrays[3:], views[3:-1], spans[3:], strict=True)
-    ]
     shapes = [(*batch, *span) for span in spans]
+    by_rows = {scale[0] + 3 for scale in scales if len(scale) > 1}
+    seen = [
+        array if n in by_rows else _seen(array, views[n], shapes[n])
+        for n, array in enumerate(arrays[3:], 3)
+    ]
     q = _seen(arrays[0], views[0], shapes[0])
     k, v = (
         _rows(arrays[n], views[n], shapes[n], seen[table[0]][..., :1, :], table[1])
         if table
         else _seen(arrays[n], views[n], shapes[n])
         for n, table in enumerate(tables, 1)
+    )
+    k, v = (
+        rows if not scale else rows.astype(held) * _factors(arrays, views, shapes, seen, scale)
+        for rows, scale in zip((k, v), scales, strict=True)
     )
     scores = np.matmul(q.astype(held), k.astype(held).swapaxes(-1, -2))
     for step in steps:
@@ -94,6 +107,25 @@ def _stepped(scores: Array, step: Step, others: Sequence[Array]) -> Array:
         return known.meaning(scores)
     other = value if operand < 0 else others[operand].astype(scores.dtype)
     return known.meaning(scores, other)
+
+
+def _factors(
+    arrays: Sequence[Array],
+    views: Sequence[View],
+    shapes: Sequence[tuple[int, ...]],
+    seen: Sequence[Array],
+    scale: Scale,
+) -> Array:
+    """What keys are multiplied by: [batch…, key, 1]."""
+    number, *table = scale
+    if not table:
+        return seen[number][..., 0, :, None]
+    at, size = table
+    numbers = seen[at][..., :1, :]
+    offset, *strides = views[number + 3]
+    *outer, _, keys = shapes[number + 3]
+    view = (offset, *strides[:-2], strides[-1], 0)
+    return _rows(arrays[number + 3], view, (*outer, keys, 1), numbers, size)
 
 
 def _rows(array: Array, view: View, shape: tuple[int, ...], numbers: Array, size: int) -> Array:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from edgerelax.ir.attention import Step, attention
-from edgerelax.ir.dtypes import BF16, BOOL, F16, F32
+from edgerelax.ir.dtypes import BF16, BOOL, F16, F32, I8
 from edgerelax.ir.functions import FUNCTIONS
 from edgerelax.ir.loop import LoopFunc, Template
 from edgerelax.ir.op import Array, CallSite, Operator, Sample, normal
@@ -24,17 +24,24 @@ from edgerelax.ops.maps import (
     present,
     tensor_of,
 )
-from edgerelax.ops.rules import FLOATS, INTEGERS, allowed, common_dtype
+from edgerelax.ops.rules import INTEGERS, allowed
 
 CHOICES = ("where", "unless")
 """Steps whose operand is a condition."""
+STORED = (F16, BF16, I8)
+"""What keys and values may be beside the queries' own type."""
 
 
 def _infer(site: CallSite) -> Annotation:
     attrs, count = site.attrs, len(site.args)
-    dtype = common_dtype(site, [tensor_of(site, k) for k in range(3)], FLOATS)
+    dtype = tensor_of(site, 0).dtype
     if dtype is not None and dtype not in (F16, BF16, F32):
         raise fail(site, f"not defined for {dtype}", "it takes f16, bf16 and f32")
+    for k in (1, 2):
+        stored = tensor_of(site, k).dtype
+        if None not in (stored, dtype) and stored not in (dtype, *STORED):
+            raise fail(site, f"keys and values of {stored}", f"they are {dtype}, or "
+                       + ", ".join(map(str, STORED)))  # fmt: skip
     axes = len(attrs["batch"]) + 2
     if len(attrs["sizes"]) != 4 or len(attrs["views"]) != count + 1:
         raise fail(site, f"{len(attrs['sizes'])} sizes, {len(attrs['views'])} views", "4 and one "
@@ -47,6 +54,10 @@ def _infer(site: CallSite) -> Annotation:
         _check_step(site, step)
     for table in attrs["tables"]:
         _check_table(site, table)
+    for scale in attrs["scales"]:
+        if scale and not 0 <= scale[0] < count - 3:
+            raise fail(site, f"a scale that is operand {scale[0] + 3}")
+        _check_table(site, scale[1:])
     return Tensor(exprs(attrs["dims"]), dtype)
 
 
@@ -85,6 +96,7 @@ def _lower(site: CallSite) -> LoopFunc:
         "nan_to_zero": bool(attrs["nan_to_zero"]),
         "hidden": attrs["hidden"],
         "tables": tuple(attrs["tables"]),
+        "scales": tuple(attrs["scales"]),
     }
     inputs = present(inputs_of(site))
     return loop_func(site, [Template("attention", inputs, outputs_of_site(site), params)])
@@ -131,6 +143,33 @@ def _paged(count: int, keys: int, **more: Any) -> Sample:
     return Sample((q, k, v, table), attrs)
 
 
+def _stored(dtype: str, scaled: bool, count: int = 7, keys: int = 5) -> Sample:
+    """As `_paged`, of keys and values of another type, which scales [slots, heads] multiply."""
+    paged = _paged(count, keys)
+    q, k, v, table = paged.args
+    assert k is not None and v is not None
+    times = 1 if dtype == "float16" else 20
+    codes = [np.clip(x * times, -127, 127).astype(dtype) for x in (k, v)]
+    if not scaled:
+        return Sample((q, *codes, table), paged.attrs)
+    scales = [np.abs(normal(count, 2, seed=s)) / times for s in (4, 5)]
+    *views, out = paged.attrs["views"]
+    views += [(0, 1, 0, 0), (0, 1, 0, 0), out]
+    more = {"views": tuple(views), "scales": ((1, 0, 2), (2, 0, 2))}
+    return Sample((q, *codes, table, *scales), {**paged.attrs, **more})
+
+
+def _scaled_rows() -> Sample:
+    """Codes in no pages, a scale for each key."""
+    plain = _sample(3, 5, 4, 6)
+    q, k, v = plain.args
+    assert k is not None and v is not None
+    codes = [np.clip(x * 20, -127, 127).astype(np.int8) for x in (k, v)]
+    others = [np.abs(normal(2, 1, 5, seed=s)) for s in (4, 5)]
+    attrs = _attrs((3, 5, 4, 6), (), *(x.shape for x in others))
+    return Sample((q, *codes, *others), {**attrs, "scales": ((0,), (1,))})
+
+
 _SHOWN = np.array([[True] * 5, [False] * 5, [True, False, True, True, False]])[None]
 
 OPERATORS = (
@@ -149,6 +188,7 @@ OPERATORS = (
             "nan_to_zero": False,
             "hidden": -1,
             "tables": ((), ()),
+            "scales": ((), ()),
         },
         variadic=True,
         samples=(
@@ -166,6 +206,10 @@ OPERATORS = (
             _paged(3, 1),
             _paged(3, 0),
             _paged(40, 130, steps=(("mul", -1, 0.5),)),
+            _stored("float16", scaled=False),
+            _stored("int8", scaled=True),
+            _stored("int8", scaled=True, count=40, keys=130),
+            _scaled_rows(),
         ),
     ),
 )

@@ -7,7 +7,9 @@ or chosen by `where`, clips and tanh, in any order, each with operands that broa
 casts and reshapes of the batch dims may stand between. Weights may be made 0 where they are NaN, or
 for queries that a condition names.
 Reshapes, transposes, slices and expands around q, k, v, the masks and y become strided views of
-what they move (strided.py), so that heads are read where the projection left them.
+what they move (strided.py), so that heads are read where the projection left them. Keys and values
+that are cast from a smaller type, and multiplied by a number for each key, are read as they are
+stored.
 
 The rule: fused always, where scores and probabilities have no other use (they would have to be
 stored), their shapes are proven, and heads are at most MAX_WIDTH wide (a query and its result are
@@ -18,13 +20,13 @@ Before: transposes and weights in their final places. After: attention calls; it
 scores' are dead where nothing else uses them, and dropped.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from edgerelax.ir.attention import Step
-from edgerelax.ir.dtypes import BF16, BOOL, F16, F32, DType
+from edgerelax.ir.dtypes import BF16, BOOL, F16, F32, I8, DType
 from edgerelax.ir.graph import Binding, Call, Constant, GraphFunc, Module, Value, Var
 from edgerelax.ir.outcome import Outcome
 from edgerelax.ir.rewrite import all_bindings, rewrite_func
@@ -50,6 +52,8 @@ from edgerelax.sym import Expr, as_expr, product, proves_le, proves_lt
 
 MAX_WIDTH = 256
 DTYPES = (F16, BF16, F32)
+STORED = (F16, BF16, I8)
+"""What keys and values may be cast from."""
 EITHER_SIDE = frozenset(("add", "mul", "max", "min"))
 LEFT_SIDE = frozenset(("sub", "div"))
 UNARY = frozenset(("tanh",))
@@ -64,10 +68,19 @@ class _No:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A value, and where an operand's elements lie in it."""
+    """A value, and where an operand's elements lie in it; what they are multiplied by, if that."""
 
     source: Value
     view: View
+    scale: "_Seen | None" = None
+
+    def through(self, change: Callable[[View], View | None]) -> "_Seen | None":
+        """Seen through another view."""
+        view = change(self.view)
+        scale = None if self.scale is None else self.scale.through(change)
+        if view is None or (self.scale is not None and scale is None):
+            return None
+        return replace(self, view=view, scale=scale)
 
 
 @dataclass(slots=True)
@@ -181,13 +194,15 @@ class _Finder:
         last, target = self._destination(var)
         given = [
             self._operand(q, scores.product, bool(scores.call.attrs["transpose_a"])),
-            self._operand(k, scores.product, not scores.call.attrs["transpose_b"]),
-            self._operand(v, var, bool(call.attrs["transpose_b"])),
+            self._stored(k, scores.product, not scores.call.attrs["transpose_b"]),
+            self._stored(v, var, bool(call.attrs["transpose_b"])),
             *scores.others,
         ]
         seen = [g for g in given if g is not None]
         if len(seen) < len(given):
             return _No("attention whose batch dims may broadcast when it runs")
+        scaled = [None if s.scale is None else _by_key(s.scale) for s in seen[1:3]]
+        seen += [s for s in scaled if s is not None]
         views = _flat_views([*(s.view for s in seen), target])
         if views is None and last is not var:
             last, target = var, whole(_known(var))
@@ -195,7 +210,11 @@ class _Finder:
         if views is None:
             return _No("attention whose batch dims are not proven to agree")
         batch, places = views
-        read = self._by_tables([s.source for s in seen], (*batch, *spans[1:]), list(places))
+        numbers = iter(range(len(scores.others), len(seen) - 3))
+        scales: list[tuple[int, ...]] = [() if s is None else (next(numbers),) for s in scaled]
+        read = self._by_tables(
+            _Read([s.source for s in seen], list(places), [(), ()], scales), (*batch, *spans[1:])
+        )
         attrs = {
             "batch": batch,
             "sizes": spans,
@@ -205,35 +224,42 @@ class _Finder:
             "nan_to_zero": safe,
             "hidden": hidden,
             "tables": tuple(read.tables),
+            "scales": tuple(read.scales),
         }
         return Binding(last, Call(OPS["attention"], tuple(read.sources), attrs))
 
-    def _by_tables(self, sources: list[Value], sizes: Dims, places: list[Dims]) -> "_Read":
-        """Keys and values that are gathered rows are read where they were gathered from.
+    def _by_tables(self, read: "_Read", sizes: Dims) -> "_Read":
+        """Keys, values and scales that are gathered rows are read where they were gathered from.
 
-        `sizes` are of the batch, and of keys and both widths; places of the operands and the
-        result.
+        `sizes` are of the batch, and of keys and both widths.
         """
-        read = _Read(sources, places, [(), ()])
-        for n in (1, 2):
-            found = self._rows_of(sources[n])
-            if found is None:
-                continue
-            *outer, keys, width, depth = sizes
-            parts = _row_and_place(places[n], (*outer, keys, (width, depth)[n - 1]), found.size)
-            if parts is None:
-                continue
-            numbers, inner = parts
-            *over, key, _ = numbers  # the numbers are of keys: of no query, of no column
-            view = (*over, as_expr(0), key)
-            read.sources[n], read.places[n] = found.data, inner
-            known = [k for k, s in enumerate(read.sources[3:]) if s is found.numbers]
-            same = [k for k in known if read.places[3 + k] == view]
-            if not same:
-                read.sources.append(found.numbers)
-                read.places.insert(-1, view)
-            read.tables[n - 1] = (same[0] if same else len(read.sources) - 4, found.size)
+        *outer, keys, width, depth = sizes
+        for n, columns in ((1, width), (2, depth)):
+            table = self._by_table(read, n, (*outer, keys, columns), -2)
+            read.tables[n - 1] = table or ()
+            if scale := read.scales[n - 1]:
+                table = self._by_table(read, scale[0] + 3, (*outer, as_expr(1), keys), -1)
+                read.scales[n - 1] = (*scale, *(table or ()))
         return read
+
+    def _by_table(self, read: "_Read", n: int, sizes: Dims, along: int) -> tuple[int, int] | None:
+        """Have an operand read by rows, whose table has one for each key, if it is gathered.
+
+        Keys are the axis `along` of its sizes.
+        """
+        found = self._rows_of(read.sources[n])
+        parts = None if found is None else _row_and_place(read.places[n], sizes, found.size)
+        if found is None or parts is None:
+            return None
+        numbers, inner = parts
+        view = (*numbers[:-2], as_expr(0), numbers[along])  # of no query, of no column
+        read.sources[n], read.places[n] = found.data, inner
+        known = [k for k, s in enumerate(read.sources[3:]) if s is found.numbers]
+        same = [k for k in known if read.places[3 + k] == view]
+        if not same:
+            read.sources.append(found.numbers)
+            read.places.insert(-1, view)
+        return same[0] if same else len(read.sources) - 4, found.size
 
     def _rows_of(self, value: Value) -> "_Rows | None":
         """The rows that a gather along the first axis reads; there must be some."""
@@ -381,41 +407,76 @@ class _Finder:
 
     # views
 
-    def _seen(self, value: Value) -> _Seen | None:
-        """The farthest value of which this one is a view."""
+    def _seen(self, value: Value, *, stored: bool = False) -> _Seen | None:
+        """The farthest value of which this one is a view; with `stored` through dequantisation."""
         dims, call = dims_of(value), self.calls.get(value)
         if dims is None:
             return None
+        found = None
         if call is not None and call.op.name in MOVES:
             (source,) = (a for a in call.args if a is not None)
-            inner = self._seen(source)
-            view = None if inner is None else moved(inner.view, call, dims)
-            if inner is not None and view is not None:
-                return _Seen(inner.source, view)
-        return _Seen(value, whole(dims))
+            inner = self._seen(source, stored=stored)
+            found = inner and inner.through(lambda view: moved(view, call, dims))
+        elif call is not None and stored and _dtype(value) == F32:
+            found = self._dequantised(call, dims)
+        return found or _Seen(value, whole(dims))
 
-    def _operand(self, value: Value, result: Var, swapped: bool) -> _Seen | None:
+    def _dequantised(self, call: Call, dims: Dims) -> _Seen | None:
+        """What a cast from a smaller type reads, or such a cast times something."""
+        source = call.args[0]
+        if call.op.name == "cast" and source is not None and _dtype(source) in STORED:
+            return self._seen(source, stored=True)
+        if call.op.name != "mul":
+            return None
+        for source, other in (call.args, call.args[::-1]):
+            if source is None or other is None or not self._keeps(source, dims):
+                continue
+            codes, factor, given = (
+                self._seen(source, stored=True),
+                self._seen(other),
+                dims_of(other),
+            )
+            if codes is None or factor is None or given is None or codes.scale is not None:
+                continue
+            view = broadcast(factor.view, given, dims)
+            if _dtype(codes.source) in STORED and view is not None:
+                return replace(codes, scale=replace(factor, view=view))
+        return None
+
+    def _stored(self, value: Value, result: Var, swapped: bool) -> _Seen | None:
+        """Keys or values as `_operand`, before they were dequantised by a number for each."""
+        found = self._operand(value, result, swapped, stored=True)
+        scale = None if found is None else found.scale
+        if scale is None or all(stride.as_int() == 0 for _, stride in scale.view.dims[-1]):
+            return found
+        return self._operand(value, result, swapped)
+
+    def _operand(
+        self, value: Value, result: Var, swapped: bool, *, stored: bool = False
+    ) -> _Seen | None:
         """An operand as [batch…, row, column], its batch dims broadcast to the product's."""
-        seen, given = self._nearest(value), dims_of(value)
+        seen, given = self._nearest(value, stored), dims_of(value)
         if seen is None or given is None:
             return None
-        view = seen.view
+        order = list(range(len(given)))
         if swapped:
-            rank = len(given)
-            order = [*range(rank - 2), rank - 1, rank - 2]
-            view, given = view.permuted(order), tuple(given[k] for k in order)
-        batch = _known(result)[:-2]
-        outer = broadcast(replace(view, dims=view.dims[:-2]), given[:-2], batch)
-        if outer is None:
-            return None
-        return _Seen(seen.source, replace(outer, dims=(*outer.dims, *view.dims[-2:])))
+            order[-2:] = order[:-3:-1]
+        outer, batch = tuple(given[k] for k in order[:-2]), _known(result)[:-2]
 
-    def _nearest(self, value: Value) -> _Seen | None:
+        def arranged(view: View) -> View | None:
+            view = view.permuted(order)
+            wide = broadcast(replace(view, dims=view.dims[:-2]), outer, batch)
+            return wide and replace(wide, dims=(*wide.dims, *view.dims[-2:]))
+
+        return seen.through(arranged)
+
+    def _nearest(self, value: Value, stored: bool) -> _Seen | None:
         """As `_seen`, but with one stride along rows and columns."""
-        seen, dims = self._seen(value), dims_of(value)
+        seen, dims = self._seen(value, stored=stored), dims_of(value)
         if seen is None or dims is None:
             return None
-        if any(len(parts) > 1 for parts in seen.view.dims[-2:]):
+        views = [s.view for s in (seen, seen.scale) if s is not None]
+        if any(len(parts) > 1 for view in views for parts in view.dims[-2:]):
             return _Seen(value, whole(dims))
         return seen
 
@@ -473,11 +534,12 @@ def _flat_views(views: Sequence[View]) -> tuple[Dims, tuple[Dims, ...]] | None:
 
 @dataclass(slots=True)
 class _Read:
-    """The operands of attention, their places (and the result's), and the tables of k and v."""
+    """The operands of attention, their places (and the result's); tables, scales of k and v."""
 
     sources: list[Value]
     places: list[Dims]
     tables: list[tuple[int, int] | tuple[()]]
+    scales: list[tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,6 +568,12 @@ def _row_and_place(place: Dims, sizes: Dims, size: int) -> tuple[Dims, Dims] | N
     if not proves_lt(reach, size) or not proves_le(0, offset):
         return None
     return (as_expr(0), *rows), (offset, *inner)
+
+
+def _by_key(scale: _Seen) -> _Seen:
+    """What keys are multiplied by, [batch…, key, column], as [batch…, query, key]."""
+    *outer, keys, _ = scale.view.dims
+    return replace(scale, view=replace(scale.view, dims=(*outer, (), keys)))
 
 
 def _outer(view: View) -> Parts:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from edgerelax.ir.dtypes import F16, F32, DType
+from edgerelax.ir.dtypes import F16, F32, I8, DType
 from edgerelax.ir.graph import (
     Binding,
     Block,
@@ -41,6 +41,7 @@ from edgerelax.ir.types import Annotation, Tensor, Tuple
 from edgerelax.ops import OPS
 from edgerelax.passes.uses import Uses
 
+STORED = (F16, I8)
 LARGEST = float(np.finfo(np.float16).max)
 TABLE = 1024  # elements from which a constant is worth storing as f16 for what only moves it
 DEPTH = 8  # products that a matmul must sum: with fewer there is nothing to gain
@@ -144,7 +145,7 @@ class _Narrowing:
             self.outcome.skip("a weight beyond the range of f16", var.name)
             return False
         count = _factor_count(call)
-        halves = [None if a is None else self.to_half(a, scope) for a in call.args[:count]]
+        halves = [self.to_half(a, scope) if a in given else a for a in call.args[:count]]
         others = [None if a is None else self.full(a, scope) for a in call.args[count:]]
         self.write_half(var, replace(call, args=(*halves, *others)), scope)
         self.outcome.did(call.op.name)
@@ -266,8 +267,13 @@ def _factor_count(call: Call) -> int:
 
 
 def factors(var: Var, call: Call) -> list[Value] | None:
-    """The operands that a contraction takes in f16; None if it is not to be narrowed."""
+    """The operands that a contraction takes in f16; None if it is not to be narrowed.
+
+    Keys and values that are stored as something smaller stay so.
+    """
     given = [a for a in call.args[: _factor_count(call)] if a is not None]
+    if call.op.name == "attention":
+        given = given[:1] + [a for a in given[1:] if _dtype(a) not in STORED]
     if call.op.name not in CONTRACTIONS or any(_dtype(a) != F32 for a in (*given, var)):
         return None
     return None if _is_shallow(call) else given

@@ -1,8 +1,8 @@
 """Sub-word outputs on the GPU: compute into 32-bit workspaces, then narrow with a map.
 
 A GPU invocation must own the whole words that it writes. Where a bool, 8-bit or 16-bit buffer is
-filled by stages that cannot (reductions by group, offset writes, several writers), they write a
-32-bit twin, readers read the twin, and a last map packs it.
+filled by stages that cannot (reductions by group, offset writes), they write a 32-bit twin, readers
+read the twin, and a last map packs it.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ from edgerelax.schedule.points import coalesce, map_scalars
 from edgerelax.schedule.strategies.base import Reject
 from edgerelax.schedule.strategies.map import writes_whole_words
 from edgerelax.schedule.strategies.pointwise import Points, is_sub_word
-from edgerelax.schedule.strategies.templates.attention import stores_vectors
+from edgerelax.schedule.strategies.templates.attention_problem import stores_vectors
 from edgerelax.sym import as_expr
 
 
@@ -29,14 +29,16 @@ def widen_subword_outputs(func: LoopFunc) -> LoopFunc:
 
 def _owns_words(func: LoopFunc, buffer: Buffer) -> bool:
     writers = [s for s in func.stages if any(b.name == buffer.name for b in outputs_of(s))]
-    if len(writers) > 1:
-        return False
-    if isinstance(writers[0], Template):
-        return writers[0].kind == "attention" and stores_vectors(writers[0])
-    if writers[0].combiner is not None:
-        found = contraction(writers[0])
+    return all(_writes_words(func, stage) for stage in writers)
+
+
+def _writes_words(func: LoopFunc, stage: Stage | Template) -> bool:
+    if isinstance(stage, Template):
+        return stage.kind == "attention" and stores_vectors(stage)
+    if stage.combiner is not None:
+        found = contraction(stage)
         return not isinstance(found, Reject) and found.stores_vectors
-    return writes_whole_words(Points(func.name, coalesce(writers[0]), func.weights))
+    return writes_whole_words(Points(func.name, coalesce(stage), func.weights))
 
 
 def wide_dtype(dtype: DType) -> DType:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgerelax.ir.dtypes import BF16, BOOL, F16, F32, I32, DType
+from edgerelax.ir.dtypes import BF16, BOOL, F16, F32, I8, I32, DType
 from edgerelax.ir.loop import LoopFunc, Template
 from edgerelax.ir.loop_interp import run_loop
 from edgerelax.ir.scalar import Buffer
@@ -50,6 +50,7 @@ def attention(
         "nan_to_zero": safe,
         "hidden": hidden,
         "tables": ((), ()),
+        "scales": ((), ()),
     }
     stage = Template("attention", buffers, (out,), params)
     return LoopFunc("attention", buffers, (out,), (stage,))
@@ -103,22 +104,28 @@ def test_whole_words_of_short_floats_are_stored_at_once(depth: int, kernels: int
     assert len(version.kernels) == kernels
 
 
-def paged(width: int, depth: int, *, one: bool) -> LoopFunc:
-    """Keys and values [slots, heads, width] of a cache by rows that a table names, or two do."""
-    slots = symbol("slots", lo=1)
+def paged(width: int, depth: int, *, one: bool, dtype: DType = F32) -> LoopFunc:
+    """Keys and values [slots, heads, width] of a cache by rows that a table names, or two do.
+
+    Those of i8 have a scale for each slot and head.
+    """
+    slots, count = symbol("slots", lo=1), 1 if one else 2
+    scales = [(F32, (slots, HEADS))] * (2 if dtype == I8 else 0)
     shapes = [
         (F32, (HEADS, S, width)),
-        (F32, (slots, HEADS, width)),
-        (F32, (slots, HEADS, depth)),
-        *[(I32, (1, 1, T))] * (1 if one else 2),
+        (dtype, (slots, HEADS, width)),
+        (dtype, (slots, HEADS, depth)),
+        *[(I32, (1, 1, T))] * count,
+        *scales,
     ]
     buffers = tuple(
         Buffer(f"x{k}", kind, tuple(map(as_expr, dims))) for k, (kind, dims) in enumerate(shapes)
     )
     out = Buffer("y", F32, tuple(map(as_expr, (HEADS, S, depth))))
     rows = [(0, n, 0, 1) for n in (width, depth)]
-    tables = [row_major(1, 1, T)] * (len(shapes) - 3)
-    views = (row_major(*buffers[0].dims), *rows, *tables, row_major(*out.dims))
+    tables, by_head = [row_major(1, 1, T)] * count, [(0, 1, 0, 0)] * len(scales)
+    views = (row_major(*buffers[0].dims), *rows, *tables, *by_head, row_major(*out.dims))
+    none: tuple[tuple[()], tuple[()]] = ((), ())
     params = {
         "batch": (as_expr(HEADS),),
         "sizes": (S, T, as_expr(width), as_expr(depth)),
@@ -127,18 +134,22 @@ def paged(width: int, depth: int, *, one: bool) -> LoopFunc:
         "dims": out.dims,
         "nan_to_zero": False,
         "hidden": -1,
-        "tables": ((0, HEADS * width), (len(tables) - 1, HEADS * depth)),
+        "tables": ((0, HEADS * width), (count - 1, HEADS * depth)),
+        "scales": tuple((count + k, k * (count - 1), HEADS) for k in range(2)) if scales else none,
     }
     stage = Template("attention", buffers, (out,), params)
     return LoopFunc("attention", buffers, (out,), (stage,))
 
 
+@pytest.mark.parametrize("dtype", [F32, F16, I8], ids=str)
 @pytest.mark.parametrize("width,depth,one", [(8, 8, True), (5, 3, False)])
 @pytest.mark.parametrize("queries,keys", [(1, 67), (65, 7), (2, 0)])
-def test_rows_that_tables_name(width: int, depth: int, queries: int, keys: int, one: bool) -> None:
+def test_rows_that_tables_name(
+    width: int, depth: int, queries: int, keys: int, one: bool, dtype: DType
+) -> None:
     """Some numbers count from the end, some are outside and clamped."""
     sizes = {"s": queries, "t": keys, "slots": 9}
-    check(paged(width, depth, one=one), sizes)
+    check(paged(width, depth, one=one, dtype=dtype), sizes)
 
 
 @pytest.mark.parametrize("queries,keys", [(0, 3), (3, 0), (0, 0)])
@@ -247,6 +258,7 @@ def test_views_of_one_buffer() -> None:
         "nan_to_zero": False,
         "hidden": -1,
         "tables": ((), ()),
+        "scales": ((), ()),
     }
     stage = Template("attention", (packed,) * 3, (out,), params)
     check(LoopFunc("attention", (packed,), (out,), (stage,)), {"s": 19})
@@ -258,6 +270,8 @@ def on_hosts() -> dict[str, tuple[LoopFunc, dict[str, int]]]:
     return {
         "tiles": (attention(32, 32, steps=(("add", 0, 0.0),), others=mask), {"s": 65, "t": 37}),
         "odd": (attention(7, 9), {"s": 5, "t": 3}),
+        "f16 in pages": (paged(8, 8, one=True, dtype=F16), {"s": 3, "t": 67, "slots": 9}),
+        "codes in pages": (paged(8, 5, one=True, dtype=I8), {"s": 3, "t": 67, "slots": 9}),
         "one": (attention(64, 64), {"s": 1, "t": 16}),
         "hidden": (attention(4, 8, steps=hidden, others=((BOOL, (1, S, T)),)), {"s": 9, "t": 18}),
         "f16": (attention(8, 8, dtype=F16), {"s": 5, "t": 9}),

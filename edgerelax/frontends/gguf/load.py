@@ -14,6 +14,7 @@ from edgerelax.frontends.language.architectures import by_gguf
 from edgerelax.frontends.language.decoder import GeneralDecoder
 from edgerelax.frontends.language.encoder import Pooling, embedding_module
 from edgerelax.frontends.language.functions import language_module, longest
+from edgerelax.frontends.language.storage import Kind, no_cache
 from edgerelax.frontends.language.weights import load_weights, name_of
 from edgerelax.frontends.nn.quantise import Quantiser
 from edgerelax.ir.diagnostics import UnsupportedError
@@ -71,22 +72,26 @@ def load(
     path: str | Path,
     dims: Mapping[str, DimSpec] | None = None,
     quantiser: Quantiser | None = None,
+    cache: Kind | None = None,
 ) -> Module:
     """The module of a file's language model: see `language_module`, `embedding_module`.
 
     It is the latter for encoders, and where the file says how vectors are made of hidden states.
     `quantiser` says how weights are stored, and learns what that cost; without it they stay as the
-    file has them. Raises InputError for a file that is damaged or contradicts itself,
-    UnsupportedError for an architecture, a tensor or a tokenizer that is not known.
+    file has them. `cache` says how keys and values are stored; without it they are f32. Raises
+    InputError for a file that is damaged or contradicts itself, UnsupportedError for an
+    architecture, a tensor or a tokenizer that is not known.
     """
     file = File(path)
     name, text = str(file.value("general.architecture")), text_of(file)
     model = decoder_of(file, longest(dims), quantiser)
     encoder, pooling = by_gguf(name, file.path.name).encoder, _pooling(file, name)
     if encoder or pooling is not None:
+        if cache is not None:
+            raise no_cache(file.path.name)
         how = pooling or "mean"
         return embedding_module(model, model.config, how, encoder, dims, name, text)
-    return language_module(model, model.config, dims, name, text)
+    return language_module(model, model.config, dims, name, text, cache or "f32")
 
 
 def decoder_of(

@@ -16,6 +16,7 @@ from edgerelax.frontends.language.architectures import by_type
 from edgerelax.frontends.language.decoder import GeneralDecoder
 from edgerelax.frontends.language.encoder import embedding_module
 from edgerelax.frontends.language.functions import language_module, longest
+from edgerelax.frontends.language.storage import Kind, no_cache
 from edgerelax.frontends.nn.quantise import Quantiser
 from edgerelax.ir.graph import Module
 
@@ -24,6 +25,7 @@ def load(
     path: str | Path,
     dims: Mapping[str, DimSpec] | None = None,
     quantiser: Quantiser | None = None,
+    cache: Kind | None = None,
 ) -> Module:
     """The module of a folder's language model: see `language_module`, `embedding_module`.
 
@@ -31,23 +33,26 @@ def load(
     that of a speech model is another (`speech_module`), and so is that of one that sees images
     (`seeing_module`).
     `quantiser` says how weights are stored, and learns what that cost; without it they are f32.
+    `cache` says how keys and values are, which are f32 as well without it.
     Raises InputError for a folder where something is missing, damaged or contradicts config.json,
     UnsupportedError for an architecture or weights that are not known.
     """
     folder = Path(path)
     settings = read_settings(folder)
     if settings.text("model_type") in SPEECH_TYPES:
-        return load_speech(folder, settings, dims, quantiser)
+        return load_speech(folder, settings, dims, quantiser, cache)
     if settings.text("model_type") in SEEING_TYPES:
-        return load_seeing(folder, settings, dims, quantiser)
+        return load_seeing(folder, settings, dims, quantiser, cache)
     text = text_of(folder, settings)
     model = decoder_of(folder, longest(dims), quantiser)
     name = settings.text("model_type")
     encoder = by_type(name, folder.name).encoder
     if encoder or is_embedder(folder):
+        if cache is not None:
+            raise no_cache(folder.name)
         pooling = pooling_of(folder)
         return embedding_module(model, model.config, pooling, encoder, dims, name, text)
-    return language_module(model, model.config, dims, name, text)
+    return language_module(model, model.config, dims, name, text, cache or "f32")
 
 
 def decoder_of(

@@ -17,6 +17,7 @@ from edgerelax.frontends.language.decoder import GeneralDecoder
 from edgerelax.frontends.language.functions import longest
 from edgerelax.frontends.language.seeing import seeing_module
 from edgerelax.frontends.language.settings import Settings
+from edgerelax.frontends.language.storage import Kind
 from edgerelax.frontends.language.text import TOKENIZER
 from edgerelax.frontends.language.vision import (
     Connector,
@@ -99,6 +100,7 @@ def load_seeing(
     settings: Settings,
     dims: Mapping[str, DimSpec] | None = None,
     quantiser: Quantiser | None = None,
+    cache: Kind | None = None,
 ) -> Module:
     """The module of a folder's model that sees images: see `seeing_module`.
 
@@ -115,7 +117,8 @@ def load_seeing(
         "placeholder": _placeholder(folder, token), "token": token, "tokens": vision.count,
         "side": vision.side, **processor.plan,
     }  # fmt: skip
-    return seeing_module(model, vision, model.config, dims, kind, replace(text, images=images))
+    text = replace(text, images=images)
+    return seeing_module(model, vision, model.config, dims, kind, text, cache or "f32")
 
 
 def parts_of(

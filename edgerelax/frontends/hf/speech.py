@@ -9,6 +9,7 @@ from edgerelax.frontends.hf.reading import Weights, read_json
 from edgerelax.frontends.hf.text import text_of
 from edgerelax.frontends.language.functions import longest
 from edgerelax.frontends.language.settings import Settings
+from edgerelax.frontends.language.storage import Kind
 from edgerelax.frontends.language.weights import load_weights, name_of
 from edgerelax.frontends.nn.quantise import Quantiser
 from edgerelax.frontends.speech.functions import speech_module
@@ -29,18 +30,21 @@ def load_speech(
     settings: Settings,
     dims: Mapping[str, DimSpec] | None = None,
     quantiser: Quantiser | None = None,
+    cache: Kind | None = None,
 ) -> Module:
     """The module of a folder's speech model: see `speech_module`.
 
-    Raises InputError for a folder where something is missing, damaged or contradicts config.json,
-    UnsupportedError for weights that are not known.
+    `cache` says how keys and values of texts are stored; without it they are f32. Raises InputError
+    for a folder where something is missing, damaged or contradicts config.json, UnsupportedError
+    for weights that are not known.
     """
     sizes = sizes_of(settings, longest(dims))
     mel = mel_of(folder, sizes)
     info = info_of(folder, settings, mel)
     text = text_of(folder, settings)
     model = whisper_of(folder, sizes, quantiser)
-    return speech_module(model, mel, info, dims, settings.text("model_type"), text)
+    name = settings.text("model_type")
+    return speech_module(model, mel, info, dims, name, text, cache or "f32")
 
 
 def whisper_of(folder: Path, sizes: Sizes, quantiser: Quantiser | None = None) -> Whisper:

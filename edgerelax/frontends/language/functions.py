@@ -13,6 +13,7 @@ from edgerelax.frontends.language.drawing import (
     drawing_states,
     drawn_tokens,
 )
+from edgerelax.frontends.language.storage import Kind
 from edgerelax.frontends.language.text import Text
 from edgerelax.frontends.nn import Input, Tensor, trace
 from edgerelax.frontends.nn.tensor import apply
@@ -37,6 +38,7 @@ def language_module(
     dims: Mapping[str, DimSpec] | None = None,
     architecture: str = "",
     text: Text | None = None,
+    cache: Kind = "f32",
 ) -> Module:
     """A module with the functions of a language model.
 
@@ -47,8 +49,8 @@ def language_module(
     And what draws tokens from logits: drawing.add_drawing.
 
     `dims` may give sizes or bounds of `batch`, `length` and `pages`; the latter two end at what
-    the model serves. `text` becomes assets. Raises InputError for a dim that the model does not
-    have.
+    the model serves. `text` becomes assets; `cache` says how keys and values are stored. Raises
+    InputError for a dim that the model does not have.
     """
     wanted = Dims(dims)
     sizes = StepSizes.of(wanted, config.context)
@@ -58,7 +60,7 @@ def language_module(
         return {"logits": model.logits(model.hidden(tokens, Whole(tokens)))}
 
     module = trace(main, {"tokens": Input((sizes.batch, sizes.length), I64)})
-    module = add_steps(module, model, config.vocabulary, sizes)
+    module = add_steps(module, model, config.vocabulary, sizes, cache=cache)
     return described(module, config, {"whole": "main", **STEPS}, architecture, text)
 
 
@@ -95,13 +97,14 @@ def add_steps(
     sizes: StepSizes,
     memory: Mapping[str, Input] | None = None,
     around: Callable[[Context, Tensor, Mapping[str, Tensor]], Context] | None = None,
+    cache: Kind = "f32",
 ) -> Module:
     """The module with `step` and what draws from its logits: see `language_module`.
 
     `memory` are further states that a step reads; `around` makes the model's context of that of the
     text, the rows and all states.
     """
-    cached = cache_states(model.caches, sizes.slots)
+    cached = cache_states(model.caches, sizes.slots, cache)
     drawing = drawing_states(sizes.rows, vocabulary)
     of_rows = {name: drawing[name] for name in ("last_logits", "drawn")}
 

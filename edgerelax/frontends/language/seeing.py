@@ -15,6 +15,7 @@ from edgerelax.frontends.language.functions import (
     add_steps,
     described,
 )
+from edgerelax.frontends.language.storage import Kind
 from edgerelax.frontends.language.text import Text
 from edgerelax.frontends.language.vision import Vision
 from edgerelax.frontends.nn import Input, Tensor, trace
@@ -59,6 +60,7 @@ def seeing_module(
     dims: Mapping[str, DimSpec] | None = None,
     architecture: str = "",
     text: Text | None = None,
+    cache: Kind = "f32",
 ) -> Module:
     """A module with the functions of a language model that sees images.
 
@@ -85,7 +87,7 @@ def seeing_module(
         return Seeing(context, states[IMAGES], config.vocabulary)
 
     module = trace(main, {"tokens": Input((sizes.batch, sizes.length), I64)})
-    module = add_steps(module, model, config.vocabulary, sizes, images, around)
+    module = add_steps(module, model, config.vocabulary, sizes, images, around, cache)
     pixels = Input((seen, vision.side, vision.side, vision.channels), U8)
     given = {"pixels": pixels, "places": Input((seen,), I32)}
     module = trace(see, given, "see", module, images)

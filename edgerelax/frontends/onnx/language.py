@@ -21,6 +21,7 @@ from edgerelax.frontends.hf.text import text_of
 from edgerelax.frontends.language.context import Attend, CacheShape, Context, Decoder
 from edgerelax.frontends.language.functions import language_module
 from edgerelax.frontends.language.settings import Settings
+from edgerelax.frontends.language.storage import Kind
 from edgerelax.frontends.nn.tensor import Tensor
 from edgerelax.frontends.onnx import families
 from edgerelax.frontends.onnx.attention import MICROSOFT, by_heads, from_heads, parts_of, rotated
@@ -48,11 +49,14 @@ def is_genai(path: str | Path) -> bool:
     return (Path(path) / CONFIG).is_file()
 
 
-def load_genai(path: str | Path, dims: Mapping[str, DimSpec] | None = None) -> Module:
+def load_genai(
+    path: str | Path, dims: Mapping[str, DimSpec] | None = None, cache: Kind | None = None
+) -> Module:
     """The module of a folder's language model: see `language_module`.
 
-    Raises InputError or FormatError for what is missing or damaged, UnsupportedError for a graph
-    that reaches its past in another way.
+    `cache` says how keys and values are stored; without it they are f32. Raises InputError or
+    FormatError for what is missing or damaged, UnsupportedError for a graph that reaches its past
+    in another way.
     """
     folder = Path(path)
     config = read_json(folder / CONFIG)
@@ -65,7 +69,8 @@ def load_genai(path: str | Path, dims: Mapping[str, DimSpec] | None = None) -> M
         raise InputError(f"{CONFIG}: the model's file is {name!r}, which leaves the folder")
     sizes = Sizes(settings.integer("context_length"), settings.integer("vocab_size"))
     model = OnnxDecoder(read_model(folder / name), sizes)
-    return language_module(model, sizes, dims, settings.text("type"), text_of(folder, settings))
+    text = text_of(folder, settings)
+    return language_module(model, sizes, dims, settings.text("type"), text, cache or "f32")
 
 
 @dataclass(frozen=True, slots=True)

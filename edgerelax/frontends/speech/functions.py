@@ -8,6 +8,7 @@ from edgerelax.frontends.dims import Dims, DimSpec
 from edgerelax.frontends.language.drawing import drawing_states
 from edgerelax.frontends.language.functions import STEPS, StepSizes, add_steps, described
 from edgerelax.frontends.language.sampling import Settings, adjusted, sample
+from edgerelax.frontends.language.storage import Kind
 from edgerelax.frontends.language.text import Text
 from edgerelax.frontends.nn import Input, Tensor, trace
 from edgerelax.frontends.nn.functional import concat
@@ -31,6 +32,7 @@ def speech_module(
     dims: Mapping[str, DimSpec] | None = None,
     architecture: str = "",
     text: Text | None = None,
+    cache: Kind = "f32",
 ) -> Module:
     """A module with the functions of a speech model.
 
@@ -41,7 +43,8 @@ def speech_module(
     all of them together are likelier than any other token.
 
     `dims` may give sizes or bounds of `batch`, `length`, `pages` and `samples`. `text` and `info`
-    become assets. Raises InputError for a dim that the model does not have.
+    become assets. `cache` says how keys and values of texts are stored. Raises InputError for a dim
+    that the model does not have.
     """
     config = model.decoder.config
     wanted = Dims(dims)
@@ -58,7 +61,7 @@ def speech_module(
     rows = Input((sizes.batch,), I32)
     inputs = {"audio": Input((sizes.batch, samples), F32), "rows": rows}
     module = trace(encode, inputs, "encode", states=memory)
-    module = add_steps(module, model.decoder, config.vocabulary, sizes, memory, Heard)
+    module = add_steps(module, model.decoder, config.vocabulary, sizes, memory, Heard, cache)
     module = _add_timed(module, sizes, config.vocabulary, info.first_timestamp)
     functions = {"encode": "encode", **STEPS, "timed": "timed"}
     module = described(module, config, functions, architecture, text)

@@ -12,6 +12,7 @@ from edgerelax.frontends.language.context import Attend
 from edgerelax.frontends.language.decoder import GeneralDecoder
 from edgerelax.frontends.language.functions import language_module
 from edgerelax.frontends.language.rope import Rope
+from edgerelax.frontends.language.storage import Kind
 from edgerelax.frontends.language.text import Text
 from edgerelax.hosts.session import Session
 from edgerelax.ir.graph import Module
@@ -21,7 +22,9 @@ OUTSIDE = 1 << 30  # a slot of no cache
 ROPE = Rope((1.0, 0.3, 0.1, 0.02))
 
 
-def tiny(vocabulary: int = VOCABULARY, context: int = 256, text: Text | None = None) -> Module:
+def tiny(
+    vocabulary: int = VOCABULARY, context: int = 256, text: Text | None = None, cache: Kind = "f32"
+) -> Module:
     """Two layers, one of which sees a window only; four heads on two keys and values."""
     plan = (Plan(Attend(), ROPE), Plan(Attend(window=9, cap=20.0), ROPE))
     config = Config(
@@ -36,7 +39,7 @@ def tiny(vocabulary: int = VOCABULARY, context: int = 256, text: Text | None = N
             for name, p in model.parameters()
         }
     )
-    return language_module(model, config, text=text)
+    return language_module(model, config, text=text, cache=cache)
 
 
 @pytest.fixture(scope="module", params=("cpu", "wgpu"))

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from edgerelax.ir.dtypes import F32
-from edgerelax.ir.functions import FUNCTIONS
 from edgerelax.ir.kernel import (
     LOCAL,
     WORKGROUP,
@@ -30,15 +29,16 @@ from edgerelax.ir.kernel import (
     kop,
 )
 from edgerelax.ir.loop import Template
-from edgerelax.ir.scalar import Buffer, Load, Scalar, cast, constant, gather, op, select
-from edgerelax.schedule.index import is_one, numel, stride_of
+from edgerelax.ir.scalar import Load
+from edgerelax.schedule.index import is_one
 from edgerelax.schedule.points import count, decompose
 from edgerelax.schedule.reduce import convert, lanes_of, splat
 from edgerelax.schedule.strategies.base import Emitted
-from edgerelax.schedule.strategies.templates.grids import GROUP, Body, axes_over
+from edgerelax.schedule.strategies.templates.attention_problem import Problem
+from edgerelax.schedule.strategies.templates.grids import GROUP, Body
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.writer import Writer, plus
-from edgerelax.sym import Axis, Expr, as_expr, ceildiv, divisible, proves_lt, upper_bound
+from edgerelax.sym import Axis, as_expr, ceildiv, divisible, proves_lt, upper_bound
 
 _TILE = 16  # keys in workgroup memory, at most
 LOWEST = float("-inf")
@@ -68,89 +68,6 @@ def rows_of(template: Template, target: Target) -> int:
     most = min(4, _SUMS[target.kind] // max(1, problem.depth // 4))
     few = upper_bound(problem.queries)
     return max(1, most if few is None else min(most, few))
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A template's parameters, with an axis for each batch dim of its views."""
-
-    template: Template
-    batch: tuple[Axis, ...]
-    queries: Expr
-    keys: Expr
-    width: int
-    depth: int
-
-    @classmethod
-    def of(cls, template: Template) -> "Problem":
-        queries, keys, *widths = template.params["sizes"]
-        width, depth = (size.as_int() for size in widths)
-        assert width is not None and depth is not None, "widths are known"
-        batch = axes_over(template.params["batch"], "b")
-        return cls(template, batch, queries, keys, width, depth)
-
-    @property
-    def out(self) -> Buffer:
-        """The result as a flat buffer."""
-        return _flat(self.template.outputs[0])
-
-    def place(self, view: int, row: Axis, column: Axis) -> Expr:
-        """The flat index of an element of a view (-1: the result's) in the bound batch."""
-        offset, *strides = self.template.params["views"][view]
-        axes = (*self.batch, row, column)
-        return sum((s * a for s, a in zip(strides, axes, strict=True)), as_expr(offset))
-
-    def load(self, operand: int, row: Axis, column: Axis, named: Axis | None = None) -> Load:
-        """An element of q, k, v (0, 1, 2) or of another operand; in a row that a table named."""
-        place = self.place(operand, row, column)
-        if named is not None:
-            place = place + named * self.template.params["tables"][operand - 1][1]
-        return _flat(self.template.inputs[operand])[place]
-
-    def row(self, operand: int, key: Axis) -> Expr | None:
-        """The number of the row that a table names for a key (operand 1) or its value (2)."""
-        table = self.template.params["tables"][operand - 1]
-        if not table:
-            return None
-        return gather(self.load(table[0] + 3, self.any_query, key), self.row_count(operand))
-
-    def row_count(self, operand: int) -> Expr:
-        """How many rows there are to name."""
-        _, size = self.template.params["tables"][operand - 1]
-        return numel(self.template.inputs[operand]) // as_expr(size)
-
-    @property
-    def any_query(self) -> Axis:
-        """Stands for a query where all are the same: its stride is 0."""
-        return Axis("q", self.queries)
-
-    def score(self, product: Scalar, row: Axis, column: Axis) -> Scalar:
-        """What the steps make of the product of a query and a key."""
-        for name, operand, number in self.template.params["steps"]:
-            other: Scalar = constant(number, F32)
-            loaded = self.load(operand + 3, row, column) if operand >= 0 else None
-            if name in ("where", "unless"):
-                assert loaded is not None
-                arms = (product, other) if name == "where" else (other, product)
-                product = select(loaded, *arms)
-            elif FUNCTIONS[name].arity == 1:
-                product = op(name, product)
-            else:
-                product = op(name, product, other if loaded is None else cast(loaded, F32))
-        return product
-
-
-def stores_vectors(template: Template) -> bool:
-    """Whether all of the result is stored four aligned elements at a time."""
-    problem = Problem.of(template)
-    row, column = axes_over((problem.queries, as_expr(problem.depth)), "o")
-    place = problem.place(-1, row, column)
-    whole = problem.depth % 4 == 0 and is_one(stride_of(place, column))
-    return whole and divisible(place - column, 4) is True
-
-
-def _flat(buffer: Buffer) -> Buffer:
-    return Buffer(buffer.name, buffer.dtype, (numel(buffer),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,13 +277,27 @@ class Walk:
         self._look_up(key, (1, 2))
         return key
 
+    def _factor(self, operand: int, key: Axis) -> KExpr | None:
+        """What a key (operand 1) or its value (2) is multiplied by, if by anything."""
+        scale = self.problem.scale(operand)
+        if scale is None:
+            return None
+        row = self.rows_of.get((scale, key))
+        value = self._value(self.problem.load(scale, self.problem.any_query, key, row), 1)
+        return self.w.let("c", value)
+
+    def _scaled(self, value: KExpr, factor: KExpr | None) -> KExpr:
+        return value if factor is None else kop("mul", value, splat(factor, value.lanes))
+
     def _look_up(self, key: Axis, operands: Sequence[int]) -> None:
-        """Find the rows that tables name for a key."""
-        for operand in operands:
+        """Find the rows that tables name for a key, in operands and in their scales."""
+        scales = [self.problem.scale(o) for o in operands]
+        read = list(dict.fromkeys((*operands, *(s for s in scales if s is not None))))
+        for operand in read:
             row = self.problem.row(operand, key)
             if row is None:
                 continue
-            same = [o for o in operands if self.problem.row(o, key) == row]
+            same = [o for o in read if self.problem.row(o, key) == row]
             if same[0] != operand:
                 self.rows_of[operand, key] = self.rows_of[same[0], key]
                 continue
@@ -384,10 +315,12 @@ class Walk:
         """Sum up keys. `columns`, by which scores are made: one for each, or one for all four."""
         w, nth = self.w, range(len(keys))
         products = self._products(keys)
-        weights = [
-            self._splats(self._weigh(query, own, columns))
-            for query, own in zip(self.queries, products, strict=True)
-        ]
+        factors = [self._factor(2, key) for key in keys]
+        weights = []
+        for query, own in zip(self.queries, products, strict=True):
+            parts = self._weigh(query, own, columns)
+            shares = [self._scaled(p, f) for p, f in zip(parts, factors, strict=True)]
+            weights.append(self._splats(shares))
 
         def add(piece: Piece) -> None:
             values = [w.let("v", self._of_key(2, j, keys[j], piece)) for j in nth]
@@ -425,10 +358,13 @@ class Walk:
                     w.assign(total, kop("fma", q, value, total))
 
         self._pieces(width, add, rolled=self.rolled)
-        return [
-            [folded("add", [p for n in lanes for p in parts_of(sums[n][r][j])]) for j in nth]
-            for r in range(len(self.queries))
-        ]
+        factors = [self._factor(1, key) for key in keys]
+
+        def product(row: int, j: int) -> KExpr:
+            whole = folded("add", [p for n in lanes for p in parts_of(sums[n][row][j])])
+            return self._scaled(whole, factors[j])
+
+        return [[product(row, j) for j in nth] for row in range(len(self.queries))]
 
     def _weigh(
         self, query: Query, products: Sequence[KExpr], columns: Sequence[Axis]
@@ -547,6 +483,10 @@ class _Shared(Walk):
         """The axis of a key at hand, which nothing is looked up for."""
         return self.body.bind("k", self.problem.keys, number)
 
+    def _factor(self, operand: int, key: Axis) -> KExpr | None:
+        """Keys at hand were multiplied when they were copied."""
+        return None
+
     def _fill(self, first: KExpr) -> None:
         """Copy the tile's keys and values; past the end, the last key."""
         w, problem = self.w, self.problem
@@ -564,6 +504,7 @@ class _Shared(Walk):
                 else:
                     w.bind(axis, w.let("d", plus(entry, width - row)))
                 value = self._value(self._load_key(operand, key, axis), lanes)
+                value = self._scaled(value, super()._factor(operand, key))
                 w.emit(KStore(array, i, value))
 
     def _of_key(self, operand: int, nth: int, key: Axis, piece: Piece) -> KExpr:

@@ -35,13 +35,13 @@ from edgerelax.schedule.strategies.base import Emitted
 from edgerelax.schedule.strategies.templates.attention import (
     LOWEST,
     Piece,
-    Problem,
     Query,
     Strip,
     Walk,
     base_of,
     folded,
 )
+from edgerelax.schedule.strategies.templates.attention_problem import Problem
 from edgerelax.schedule.strategies.templates.grids import GROUP, Body
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.writer import plus
@@ -277,8 +277,12 @@ class _Chunk(Walk):
         keys = [self.body.bind("k", problem.keys, w.let("k", kop("add", first, at))) for at in near]
         for key in keys:
             self._look_up(key, (2,))
+        factors = [self._factor(2, key) for key in keys]
         values = [
-            [w.let("v", self._value(self._load_key(2, key, column), 1)) for key in keys]
+            [
+                w.let("v", self._scaled(self._value(self._load_key(2, key, column), 1), factor))
+                for key, factor in zip(keys, factors, strict=True)
+            ]
             for column in self.columns
         ]
         for row, query in enumerate(self.queries):
