@@ -132,9 +132,9 @@ class Drain {
   }
 
   #upload(at: number): void {
-    const { kind, index, offset } = this.#place(at);
+    const { buffer, offset } = this.#gpu.at(this.#place(at));
     this.#gpu.submit();
     const data = this.#vm.bytes(this.#word(at + 5), this.#word(at + 4));
-    this.#gpu.write(this.#gpu.buffer(kind, index), offset, data);
+    this.#gpu.write(buffer, offset, data);
   }
 }

@@ -1,14 +1,14 @@
 /** A model's side of a GPU device: buffers, pipelines, recorded command lists. */
 
+import { type Binding, Bindings, type Ranged, ranged, SLOT } from './bind.ts';
 import { EdgeRelaxError } from './errors.ts';
+import { Inputs, type Where } from './inputs.ts';
 import { BINDING } from './isa.ts';
 import type { Bound, GpuOperand } from './library.ts';
 import type { GpuKernel } from './manifest.ts';
 import { forBrowser } from './wgsl.ts';
 
-const SLOT = 256; // bytes of one dispatch's uniforms
 const MAX_GROUPS = 65535;
-const SMALL = 1 << 16; // inputs up to here get room to grow: a new buffer costs all recorded lists
 
 export interface Place {
   readonly kind: number;
@@ -17,12 +17,13 @@ export interface Place {
   readonly bytes: number;
 }
 
-/** A launch: its bind group is made when its list is whole. */
+/** A launch; the first scalar is its grid. */
 export interface Dispatch {
   readonly kernel: number;
   readonly places: readonly Place[];
   readonly scalars: Int32Array;
-  group?: GPUBindGroup;
+  /** How it is encoded: made when its list is whole. */
+  call?: { readonly pipeline: GPUComputePipeline; binding: Binding; x: number; y: number };
 }
 
 /** A call of a library function, by its number; the scalars are the dims of its operands. */
@@ -41,14 +42,23 @@ export interface Transfer {
 type Launch = Dispatch | LibraryStep;
 export type Step = Launch | Transfer;
 
-/** Steps that can be encoded again and again, with the uniforms of their launches. */
+/** Steps that can be encoded again and again. */
 export interface CommandList {
   readonly steps: Step[];
-  /** Of the steps those with a slot among the uniforms, one after the other. */
-  launches?: Launch[];
-  uniforms?: GPUBuffer;
-  /** What the uniforms hold. */
-  slots?: Int32Array<ArrayBuffer>;
+  /** Of the steps those with scalars. */
+  launches?: readonly Launch[];
+  dispatches?: number;
+  own?: Own;
+}
+
+/** Uniforms of a list's own, for launches whose scalars change. */
+interface Own {
+  readonly buffer: GPUBuffer;
+  readonly words: Int32Array<ArrayBuffer>;
+  /** Where those of a launch begin among the words. */
+  readonly starts: ReadonlyMap<number, number>;
+  /** When the list was encoded last. */
+  used: number;
 }
 
 export interface GpuStats {
@@ -71,13 +81,17 @@ export class Gpu {
   };
   readonly #kernels: readonly GpuKernel[];
   readonly #libraries: readonly Bound[];
-  readonly #layouts = new Map<string, { group: GPUBindGroupLayout; pipeline: GPUPipelineLayout }>();
+  readonly #bindings: Bindings;
+  readonly #inputs = new Map<number, Inputs>(); // by function
+  #function = 0;
   readonly #buffers = new Map<string, GPUBuffer>();
   readonly #empty = new Map<string, GPUBuffer>(); // by access
   readonly #lists = new Map<number, CommandList>();
   readonly #owned = new Set<GPUBuffer>();
   readonly #retired: GPUBuffer[] = []; // freed once what is encoded was submitted
   #encoder: GPUCommandEncoder | undefined;
+  #sealed: GPUCommandBuffer[] = [];
+  #epoch = 0;
   #pipelines: GPUComputePipeline[] = [];
   readonly #staging: GPUBuffer[] = []; // that nothing is being read through
 
@@ -85,6 +99,11 @@ export class Gpu {
     this.device = device;
     this.#kernels = kernels;
     this.#libraries = libraries;
+    this.#bindings = new Bindings({
+      device,
+      make: (bytes, label, usage) => this.#make(bytes, label, usage),
+      submit: () => this.submit(),
+    });
   }
 
   /** Makes all pipelines, asynchronously and at once; `read` gives a file of kernels' modules. */
@@ -109,7 +128,7 @@ export class Gpu {
     try {
       const pipeline = await this.device.createComputePipelineAsync({
         label: kernel.name,
-        layout: this.#layout(kernel.buffers).pipeline,
+        layout: this.#bindings.layout(kernel.buffers).pipeline,
         compute: { module, entryPoint: 'main' },
       });
       this.stats.pipelines++;
@@ -122,39 +141,19 @@ export class Gpu {
     }
   }
 
-  #layout(accesses: GpuKernel['buffers']): {
-    group: GPUBindGroupLayout;
-    pipeline: GPUPipelineLayout;
-  } {
-    const key = accesses.join();
-    let layout = this.#layouts.get(key);
-    if (!layout) {
-      const types: GPUBufferBindingType[] = accesses.map((access) =>
-        access === 'read' ? 'read-only-storage' : 'storage',
-      );
-      const group = this.device.createBindGroupLayout({
-        entries: [...types, 'uniform' as const].map((type, binding) => ({
-          binding,
-          visibility: GPUShaderStage.COMPUTE,
-          buffer: { type },
-        })),
-      });
-      const pipeline = this.device.createPipelineLayout({ bindGroupLayouts: [group] });
-      layout = { group, pipeline };
-      this.#layouts.set(key, layout);
-    }
-    return layout;
-  }
-
-  /** The buffer of a place; a slab that nothing asked for yet is empty. */
-  buffer(kind: number, index: number): GPUBuffer {
+  /** Where a place begins; a slab that nothing asked for yet is empty. */
+  at({ kind, index, offset }: Omit<Place, 'bytes'>): Where {
     const key = `${kind}.${index}`;
     let buffer = this.#buffers.get(key);
+    if (!buffer && kind === BINDING.input) {
+      const input = this.#inputs.get(this.#function)?.at(index);
+      if (input) return { buffer: input.buffer, offset: input.offset + offset };
+    }
     if (!buffer) {
       buffer = this.#make(0, key);
       this.#buffers.set(key, buffer);
     }
-    return buffer;
+    return { buffer, offset };
   }
 
   /** A weight's buffer, to be filled with `write`. */
@@ -164,15 +163,24 @@ export class Gpu {
     return buffer;
   }
 
-  /** Makes input k large enough; true if it got a new buffer, so that lists that bind it are stale. */
-  fitInput(k: number, bytes: number): boolean {
-    const key = `${BINDING.input}.${k}`;
-    const old = this.#buffers.get(key);
-    if (old && old.size >= bytes) return false;
-    if (old) this.free(old);
-    const roomy = bytes > SMALL ? bytes : 2 ** Math.ceil(Math.log2(Math.max(bytes, SLOT)));
-    this.#buffers.set(key, this.#make(roomy, `input ${k}`));
-    return true;
+  /**
+   * Inputs of a function's call, by number: what is encoded from now on is of this function. True if
+   * one has another place than before, so that lists that bind it are stale.
+   */
+  give(fn: number, data: ReadonlyMap<number, Uint8Array<ArrayBuffer>>): boolean {
+    let inputs = this.#inputs.get(fn);
+    if (!inputs) {
+      inputs = new Inputs({
+        make: (bytes, label) => this.#make(bytes, label),
+        retire: (buffer) => this.#retire(buffer),
+        submit: () => this.submit(),
+        epoch: () => this.#epoch,
+        write: (buffer, offset, bytes) => this.write(buffer, offset, bytes),
+      });
+      this.#inputs.set(fn, inputs);
+    }
+    this.#function = fn;
+    return inputs.give(data);
   }
 
   /** Makes input k anew, of bytes that are 0. */
@@ -222,7 +230,7 @@ export class Gpu {
 
   /** Frees a buffer, now or with the submit of what is encoded and may use it. */
   #retire(buffer: GPUBuffer): void {
-    if (this.#encoder) this.#retired.push(buffer);
+    if (this.#encoder || this.#sealed.length > 0) this.#retired.push(buffer);
     else this.free(buffer);
   }
 
@@ -232,15 +240,27 @@ export class Gpu {
     return this.#encoder;
   }
 
+  /** Ends what is encoded: it will be submitted, whatever becomes of what comes next. */
+  seal(): void {
+    if (this.#encoder) this.#sealed.push(this.#encoder.finish());
+    this.#encoder = undefined;
+  }
+
   /** Submits what is encoded. Writes overtake what is not submitted. */
   submit(): void {
-    if (this.#encoder) this.device.queue.submit([this.#encoder.finish()]);
+    this.seal();
+    if (this.#sealed.length === 0) return;
+    this.#bindings.flush();
+    this.device.queue.submit(this.#sealed);
+    this.#sealed = [];
+    this.#epoch++;
     this.discard();
   }
 
-  /** Forgets what is encoded and not submitted, as after a failure. */
+  /** Forgets what is encoded and not sealed, as after a failure. */
   discard(): void {
     this.#encoder = undefined;
+    if (this.#sealed.length > 0) return;
     for (const buffer of this.#retired.splice(0)) this.free(buffer);
   }
 
@@ -254,42 +274,38 @@ export class Gpu {
     this.device.queue.writeBuffer(buffer, offset + whole, tail);
   }
 
-  /** Makes the uniforms and bind groups of a list. */
+  /** Makes what a list is encoded with. */
   finish(list: CommandList): void {
-    const launches = list.steps.filter(isLaunch);
-    list.launches = launches;
-    if (launches.length === 0) return;
-    const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;
-    const uniforms = this.#make(launches.length * SLOT, 'uniforms', usage);
-    const slots = new Int32Array((launches.length * SLOT) / 4);
-    launches.forEach((launch, slot) => {
-      if (!isDispatch(launch)) return;
-      slots.set(launch.scalars, (slot * SLOT) / 4);
-      const accesses = this.#kernels[launch.kernel]?.buffers ?? [];
-      const resources = launch.places.map((place, k) =>
-        place.bytes
-          ? {
-              buffer: this.buffer(place.kind, place.index),
-              offset: place.offset,
-              size: place.bytes,
-            }
-          : this.#nothing(accesses[k] ?? 'read_write', k),
-      );
-      const size = Math.ceil(launch.scalars.length / 4) * 16;
-      resources.push({ buffer: uniforms, offset: slot * SLOT, size });
-      launch.group = this.device.createBindGroup({
-        layout: this.#layout(accesses).group,
-        entries: resources.map((resource, binding) => ({ binding, resource })),
-      });
-      this.stats.bindGroups++;
-    });
-    this.device.queue.writeBuffer(uniforms, 0, slots);
-    list.uniforms = uniforms;
-    list.slots = slots;
+    list.launches = list.steps.filter(isLaunch);
+    list.dispatches = list.launches.filter(isDispatch).length;
+    for (const launch of list.launches) {
+      if (!isDispatch(launch)) continue;
+      const { kernel, scalars } = launch;
+      const pipeline = this.#pipelines[kernel];
+      const accesses = this.#kernels[kernel]?.buffers;
+      if (!pipeline || !accesses) {
+        throw new EdgeRelaxError('format', `the program launches kernel ${kernel}, unknown here`);
+      }
+      const layout = this.#bindings.layout(accesses);
+      const binding = this.#bindings.bind(layout, this.#ranges(launch), scalars);
+      const grid = scalars[0] ?? 0;
+      const y = Math.ceil(grid / MAX_GROUPS);
+      launch.call = { pipeline, binding, x: Math.ceil(grid / y), y };
+    }
+    this.stats.bindGroups = this.#bindings.made;
+  }
+
+  #ranges({ kernel, places }: Dispatch): Ranged[] {
+    const accesses = this.#kernels[kernel]?.buffers ?? [];
+    return places.map((place, k) =>
+      place.bytes
+        ? { ...this.at(place), size: place.bytes }
+        : this.#nothing(accesses[k] ?? 'read_write', k),
+    );
   }
 
   /** What stands for an empty range: one element of any type, apart from what else is bound. */
-  #nothing(access: string, binding: number): Required<GPUBufferBinding> {
+  #nothing(access: string, binding: number): Ranged {
     let buffer = this.#empty.get(access);
     if (!buffer) {
       const bindings = Math.max(...this.#kernels.map((k) => k.buffers.length));
@@ -303,41 +319,39 @@ export class Gpu {
   encodeOnce(list: CommandList): void {
     this.finish(list);
     this.encode(list);
-    if (list.uniforms) this.#retire(list.uniforms);
+    this.#release(list);
+  }
+
+  #release({ launches = [], own }: CommandList): void {
+    for (const launch of launches) {
+      if (isDispatch(launch) && launch.call) this.#bindings.release(launch.call.binding);
+    }
+    if (own) this.#retire(own.buffer);
   }
 
   /** Encodes a list: one compute pass for each run of launches. */
   encode(list: CommandList): void {
     const encoder = this.#commands();
     let pass: GPUComputePassEncoder | undefined;
+    let pipeline: GPUComputePipeline | undefined;
     for (const step of list.steps) {
       if (isDispatch(step)) {
+        const { call } = step;
+        if (!call) throw new EdgeRelaxError('vm', 'a list is encoded before it is finished');
         pass ??= encoder.beginComputePass();
-        this.#launch(step, pass);
+        if (call.pipeline !== pipeline) pass.setPipeline((pipeline = call.pipeline));
+        pass.setBindGroup(0, call.binding.group);
+        pass.dispatchWorkgroups(call.x, call.y);
         continue;
       }
       pass?.end();
-      pass = undefined;
+      pass = pipeline = undefined;
       if (isTransfer(step)) this.#transfer(step, encoder);
       else this.#callLibrary(step, encoder);
     }
     pass?.end();
-  }
-
-  #launch(launch: Dispatch, pass: GPUComputePassEncoder): void {
-    const pipeline = this.#pipelines[launch.kernel];
-    if (!pipeline || !launch.group) {
-      throw new EdgeRelaxError(
-        'format',
-        `the program launches kernel ${launch.kernel}, unknown here`,
-      );
-    }
-    const grid = launch.scalars[0] ?? 0;
-    const y = Math.ceil(grid / MAX_GROUPS);
-    pass.setPipeline(pipeline);
-    pass.setBindGroup(0, launch.group);
-    pass.dispatchWorkgroups(Math.ceil(grid / y), y);
-    this.stats.launches++;
+    this.stats.launches += list.dispatches ?? 0;
+    if (list.own) list.own.used = this.#epoch;
   }
 
   #callLibrary({ library, places, scalars }: LibraryStep, encoder: GPUCommandEncoder): void {
@@ -348,44 +362,68 @@ export class Gpu {
     if (places.slice(entry.info.inputs.length).every((place) => place.bytes === 0)) return;
     const { device } = this;
     const operand = (k: number, dtype: string, shape: number[]): GpuOperand => {
-      const { kind, index, offset, bytes } = places[k] as Place;
-      return { dtype, shape, buffer: this.buffer(kind, index), offset, bytes };
+      const place = places[k] as Place;
+      return { dtype, shape, ...this.at(place), bytes: place.bytes };
     };
     entry.call(scalars, operand, { encoder, device });
   }
 
   #transfer({ source, target }: Transfer, encoder: GPUCommandEncoder): void {
-    const to = this.buffer(target.kind, target.index);
+    const to = this.at(target);
     if (!source) {
-      encoder.clearBuffer(to, target.offset, target.bytes);
+      encoder.clearBuffer(to.buffer, to.offset, target.bytes);
       return;
     }
-    const from = this.buffer(source.kind, source.index);
-    encoder.copyBufferToBuffer(from, source.offset, to, target.offset, target.bytes);
+    const from = this.at(source);
+    encoder.copyBufferToBuffer(from.buffer, from.offset, to.buffer, to.offset, target.bytes);
   }
 
   /** Sets scalars of a list's launches, (launch, scalar, value)…, with one write. */
   setScalars(list: CommandList, rows: Int32Array): void {
-    const { launches = [], slots, uniforms } = list;
-    if (!slots || !uniforms) return;
-    let first = slots.length;
+    const { launches = [] } = list;
+    let first = Infinity;
     let end = 0;
     for (let k = 0; k < rows.length; k += 3) {
       const [launch, scalar, value] = [rows[k] ?? 0, rows[k + 1] ?? 0, rows[k + 2] ?? 0];
       const step = launches[launch];
-      if (step && !isDispatch(step)) {
-        step.scalars[scalar] = value;
-        continue;
-      }
-      const at = (launch * SLOT) / 4 + scalar;
-      if (slots[at] === value) continue;
-      slots[at] = value;
+      if (!step || step.scalars[scalar] === value) continue;
+      step.scalars[scalar] = value;
+      if (!isDispatch(step)) continue;
+      list.own ??= this.#separate(launches, rows);
+      const at = (list.own.starts.get(launch) ?? 0) + scalar;
+      list.own.words[at] = value;
       first = Math.min(first, at);
       end = Math.max(end, at + 1);
     }
-    if (first >= end) return;
-    this.submit(); // a write overtakes what is encoded but not submitted
-    this.device.queue.writeBuffer(uniforms, first * 4, slots, first, end - first);
+    if (!list.own || first >= end) return;
+    const { buffer, words, used } = list.own;
+    if (used === this.#epoch) this.submit(); // a write overtakes what is not submitted
+    this.device.queue.writeBuffer(buffer, first * 4, words, first, end - first);
+  }
+
+  /** Gives launches whose scalars change uniforms that no others share. */
+  #separate(launches: readonly Launch[], rows: Int32Array): Own {
+    const numbers = new Set(rows.filter((_, k) => k % 3 === 0));
+    const changing = [...numbers].filter((number) => isDispatch(launches[number] as Launch));
+    const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;
+    const buffer = this.#make(changing.length * SLOT, 'own uniforms', usage);
+    const words = new Int32Array((changing.length * SLOT) / 4);
+    const starts = new Map<number, number>();
+    changing.forEach((number, slot) => {
+      const launch = launches[number] as Dispatch;
+      const { call, kernel, scalars } = launch;
+      if (!call) return;
+      const at = (slot * SLOT) / 4;
+      starts.set(number, at);
+      words.set(scalars, at);
+      this.#bindings.release(call.binding);
+      const layout = this.#bindings.layout(this.#kernels[kernel]?.buffers ?? []);
+      const uniforms = ranged(buffer, slot * SLOT, scalars);
+      call.binding = this.#bindings.bindOwn(layout, this.#ranges(launch), uniforms);
+    });
+    this.stats.bindGroups = this.#bindings.made;
+    this.device.queue.writeBuffer(buffer, 0, words);
+    return { buffer, words, starts, used: -1 };
   }
 
   remember(id: number, list: CommandList): void {
@@ -400,8 +438,8 @@ export class Gpu {
 
   forget(id?: number): void {
     for (const key of id === undefined ? [...this.#lists.keys()] : [id]) {
-      const uniforms = this.#lists.get(key)?.uniforms;
-      if (uniforms) this.free(uniforms);
+      const list = this.#lists.get(key);
+      if (list) this.#release(list);
       this.#lists.delete(key);
     }
   }
@@ -423,8 +461,8 @@ export class Gpu {
       const encoder = this.#commands();
       places.forEach((place, k) => {
         const size = (place.bytes + 3) & ~3;
-        const from = this.buffer(place.kind, place.index);
-        if (size) encoder.copyBufferToBuffer(from, place.offset, staging, starts[k] ?? 0, size);
+        const { buffer, offset } = this.at(place);
+        if (size) encoder.copyBufferToBuffer(buffer, offset, staging, starts[k] ?? 0, size);
       });
       this.submit();
     } catch (error) {
@@ -470,6 +508,7 @@ export class Gpu {
     this.#buffers.clear();
     this.#empty.clear();
     this.#lists.clear();
+    this.#inputs.clear();
   }
 
   #make(

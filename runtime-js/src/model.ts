@@ -5,7 +5,7 @@ import { choose } from './choose.ts';
 import { drain } from './drain.ts';
 import { EdgeRelaxError, throwIfAborted } from './errors.ts';
 import { Gpu, type GpuStats, type Place } from './gpu.ts';
-import { BINDING, DEVICE, STATUS } from './isa.ts';
+import { DEVICE, STATUS } from './isa.ts';
 import { bound, kernelOf, type Libraries } from './library.ts';
 import {
   filesOf,
@@ -82,6 +82,7 @@ export class Model {
   #adapter: GPUAdapter | undefined;
   #disposal: Promise<void> | undefined;
   #tail: Promise<unknown> = Promise.resolve();
+  #waiting = 0;
   /** Results that are on their way while other runs go on. */
   readonly #reading = new Set<Promise<unknown>>();
   #suspect = false;
@@ -189,7 +190,15 @@ export class Model {
   }
 
   #enqueue<T>(task: () => Promise<T>): Promise<T> {
-    const turn = this.#tail.then(task, task);
+    this.#waiting++;
+    const turn = this.#tail.then(async () => {
+      this.#waiting--;
+      try {
+        return await task();
+      } finally {
+        if (this.#waiting === 0) this.#parts?.gpu?.submit(); // else it goes with what comes next
+      }
+    });
     this.#tail = turn.catch(() => undefined);
     return turn;
   }
@@ -292,6 +301,7 @@ export class Model {
   /** A state with a dim of which no size is known has none of it. */
   #makeStates(vm: Vm, gpu: Gpu | undefined): void {
     const { states, functions } = this.manifest;
+    gpu?.submit(); // what is encoded uses what there was
     for (const [k, { name, dtype, shape }] of states.entries()) {
       const dims = (shape ?? []).map((dim) =>
         typeof dim === 'number' ? dim : (this.#sizes[dim] ?? 0),
@@ -360,19 +370,16 @@ export class Model {
     inputs: Record<string, Input>,
   ): void {
     checkNames(info, inputs);
-    let stale = false;
+    const onGpu = new Map<number, Uint8Array<ArrayBuffer>>();
     for (const [at, spec] of info.inputs.entries()) {
       const k = this.manifest.states.length + at;
       const { data, shape } = readInput(spec, inputs[spec.name] as Input);
       const bytes = bytesOf(data);
       const places = vm.inputPlaces(fn, k);
       vm.setInput(k, spec.dtype, shape, bytes, !gpu || (places & ON_CPU) !== 0);
-      if (gpu && places & ON_GPU) {
-        stale = gpu.fitInput(k, bytes.length) || stale;
-        gpu.write(gpu.buffer(BINDING.input, k), 0, bytes);
-      }
+      if (places & ON_GPU) onGpu.set(k, bytes);
     }
-    if (stale) vm.cancel();
+    if (gpu?.give(fn, onGpu)) vm.cancel();
   }
 
   async #drive(
@@ -406,7 +413,7 @@ export class Model {
         : vm.bytes(place.pointer, exact(place).bytes).slice().buffer,
     );
     const fetched = gpu && remote.length > 0 ? gpu.read(remote.map(exact)) : undefined;
-    gpu?.submit();
+    gpu?.seal();
     const outputs = (read: readonly ArrayBuffer[]): Outputs => {
       const rest = read.values();
       const entries = info.outputs.map(({ name }, k) => {

@@ -1,0 +1,125 @@
+/** Inputs of calls on the GPU: the small ones of a function in one buffer, filled by one write. */
+
+const ALIGN = 256; // of what is bound
+const SMALL = 1 << 16; // bytes; larger inputs have a buffer of their own
+
+/** Where an input is. */
+export interface Where {
+  readonly buffer: GPUBuffer;
+  readonly offset: number;
+}
+
+/** What inputs need of a device. */
+export interface Host {
+  readonly make: (bytes: number, label: string) => GPUBuffer;
+  readonly retire: (buffer: GPUBuffer) => void;
+  /** Writes overtake what is encoded and not submitted. */
+  readonly submit: () => void;
+  /** How often was submitted. */
+  readonly epoch: () => number;
+  readonly write: (buffer: GPUBuffer, offset: number, data: Uint8Array<ArrayBuffer>) => void;
+}
+
+/** The inputs of one function. */
+export class Inputs {
+  readonly #host: Host;
+  #block: { readonly buffer: GPUBuffer; readonly bytes: Uint8Array<ArrayBuffer> } | undefined;
+  /** By number of the input: its place in the block. */
+  readonly #small = new Map<number, { offset: number; room: number }>();
+  readonly #large = new Map<number, GPUBuffer>();
+  /** Whether the block's bytes are the buffer's. */
+  #written = false;
+  /** The epoch of what uses them. */
+  #used = -1;
+
+  constructor(host: Host) {
+    this.#host = host;
+  }
+
+  at(k: number): Where | undefined {
+    const large = this.#large.get(k);
+    if (large) return { buffer: large, offset: 0 };
+    const small = this.#small.get(k);
+    return small && this.#block && { buffer: this.#block.buffer, offset: small.offset };
+  }
+
+  /** Takes all inputs of a call; true if one has another place now: lists that bind it are stale. */
+  give(data: ReadonlyMap<number, Uint8Array<ArrayBuffer>>): boolean {
+    const stale = this.#fit(data);
+    for (const [k, given] of data) {
+      const large = this.#large.get(k);
+      if (large) this.#write(large, 0, given);
+    }
+    const { buffer, bytes } = this.#block ?? {};
+    const [first, end] = bytes ? this.#change(bytes, data) : [0, 0];
+    if (buffer && bytes && first < end) {
+      this.#write(buffer, first, bytes.subarray(first, (end + 3) & ~3));
+      this.#written = true;
+    }
+    this.#used = this.#host.epoch();
+    return stale;
+  }
+
+  #write(buffer: GPUBuffer, offset: number, data: Uint8Array<ArrayBuffer>): void {
+    if (this.#used === this.#host.epoch()) this.#host.submit();
+    this.#host.write(buffer, offset, data);
+  }
+
+  /** Puts what is small into the block's bytes; gives the range that is new. */
+  #change(
+    bytes: Uint8Array<ArrayBuffer>,
+    data: ReadonlyMap<number, Uint8Array<ArrayBuffer>>,
+  ): [number, number] {
+    let first = bytes.length;
+    let end = 0;
+    for (const [k, given] of data) {
+      const offset = this.#small.get(k)?.offset;
+      if (offset === undefined || (this.#written && same(bytes, offset, given))) continue;
+      bytes.set(given, offset);
+      first = Math.min(first, offset);
+      end = Math.max(end, offset + given.length);
+    }
+    return [first, end];
+  }
+
+  #fit(data: ReadonlyMap<number, Uint8Array<ArrayBuffer>>): boolean {
+    const known = this.#small.size + this.#large.size > 0; // else nothing binds them yet
+    let stale = false;
+    let grown = this.#block === undefined;
+    for (const [k, { length }] of data) {
+      const small = this.#small.get(k);
+      const large = this.#large.get(k);
+      if ((large?.size ?? small?.room ?? -1) >= length) continue;
+      stale = true;
+      if (length > SMALL) {
+        if (large) this.#host.retire(large);
+        this.#small.delete(k);
+        this.#large.set(k, this.#host.make(length, `input ${k}`));
+      } else {
+        this.#small.set(k, { offset: 0, room: roomy(length) });
+        grown = true;
+      }
+    }
+    if (!grown || this.#small.size === 0) return known && stale;
+    let total = 0;
+    for (const small of this.#small.values()) {
+      small.offset = total;
+      total += small.room;
+    }
+    if (this.#block) this.#host.retire(this.#block.buffer);
+    const buffer = this.#host.make(total, 'inputs');
+    this.#block = { buffer, bytes: new Uint8Array(total) };
+    this.#written = false;
+    return known;
+  }
+}
+
+/** Room to grow in: another place costs all recorded lists. */
+function roomy(length: number): number {
+  return 2 ** Math.ceil(Math.log2(Math.max(length, ALIGN)));
+}
+
+function same(all: Uint8Array, at: number, part: Uint8Array): boolean {
+  for (let k = 0; k < part.length; k++) if (all[at + k] !== part[k]) return false;
+  return true;
+}
