@@ -8,18 +8,24 @@ from edgerelax.version import VERSION
 
 if TYPE_CHECKING:
     from edgerelax.chat.load import load_chat
+    from edgerelax.speech.load import load_transcriber
 
 __version__ = VERSION
 
 __all__ = [
-    "Executable", "Library", "Session", "__version__", "compile", "load", "load_chat", "nn",
+    "Executable", "Library", "Session", "__version__", "compile", "load", "load_chat",
+    "load_transcriber", "nn",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """`load_chat` when it is asked for: what it needs of other libraries takes a while to load."""
+    """Loaders when they are asked for: what they need of other libraries takes a while to load."""
     if name == "load_chat":
         from edgerelax.chat.load import load_chat
 
         return load_chat
+    if name == "load_transcriber":
+        from edgerelax.speech.load import load_transcriber
+
+        return load_transcriber
     raise AttributeError(f"module 'edgerelax' has no attribute {name!r}")

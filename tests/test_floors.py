@@ -18,6 +18,7 @@ FLOORS = (
     "hosts",
     "pipeline checking api",
     "chat",
+    "speech",
     "serve",
     "cli __main__ __init__",
 )

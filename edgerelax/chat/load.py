@@ -9,7 +9,9 @@ from edgerelax.chat.embedding import SessionEmbedder
 from edgerelax.chat.generate import Chat
 from edgerelax.chat.paged import PagedEngine
 from edgerelax.chat.text import Text
+from edgerelax.frontends.speech.info import SPEECH
 from edgerelax.hosts.session import Session
+from edgerelax.ir.diagnostics import InputError
 
 TEXTS = 8
 """How many answers are written at once, if nobody says."""
@@ -70,6 +72,8 @@ def load_chat(
     path = Path(folder)
     artifact = Artifact.open(path)
     Text.of(artifact)  # says what is missing before the weights are read
+    if SPEECH in artifact.manifest.assets:
+        raise InputError("this artifact is of a speech model", hint="use load_transcriber")
     session = open_session(artifact, device, variant, threads=threads)
     try:
         return LoadedChat(session, name or path.resolve().name, cache_tokens, texts)

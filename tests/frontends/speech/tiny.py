@@ -48,18 +48,21 @@ def write(folder: Path, spread: float = 1.5, **changes: Any) -> Any:
     model = model.float().eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if parameter.ndim > 1 and "encoder.embed_positions" not in name:
+            if "decoder.embed_positions" in name:
+                parameter.normal_(0, 0.5)  # so that texts do not repeat one token
+            elif parameter.ndim > 1 and "encoder.embed_positions" not in name:
                 parameter.normal_(0, spread / parameter[0].numel() ** 0.5)
             elif parameter.ndim == 1:
-                parameter.uniform_(0.2, 1.0)
-    said = model.generation_config
-    said.update(
-        lang_to_id={"<|en|>": ENGLISH, "<|de|>": GERMAN}, is_multilingual=True,
-        task_to_id={"transcribe": TRANSCRIBE, "translate": TRANSLATE},
-        no_timestamps_token_id=NO_TIMES, suppress_tokens=SUPPRESSED,
-        begin_suppress_tokens=[7, END], max_initial_timestamp_index=20,
-        prev_sot_token_id=PREVIOUS, max_length=CONTEXT,
-    )  # fmt: skip
+                parameter.uniform_(*((0.5, 1.5) if "norm.weight" in name else (-0.3, 0.3)))
+    said = {
+        "lang_to_id": {"<|en|>": ENGLISH, "<|de|>": GERMAN}, "is_multilingual": True,
+        "task_to_id": {"transcribe": TRANSCRIBE, "translate": TRANSLATE},
+        "no_timestamps_token_id": NO_TIMES, "suppress_tokens": SUPPRESSED,
+        "begin_suppress_tokens": [7, END], "max_initial_timestamp_index": 20,
+        "prev_sot_token_id": PREVIOUS, "max_length": CONTEXT,
+    }  # fmt: skip
+    for name, value in said.items():
+        setattr(model.generation_config, name, value)
     model.save_pretrained(folder)
     extractor().save_pretrained(folder)
     tokenizer().save(str(folder / "tokenizer.json"))

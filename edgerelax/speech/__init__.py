@@ -1,0 +1,1 @@
+"""Speech as text: transcripts of audio by the artifact of a speech model."""
