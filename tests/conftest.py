@@ -6,6 +6,7 @@ import pytest
 
 import edgerelax
 from tests.chat import fakes
+from tests.frontends.speech.tiny import Exported, write
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +18,20 @@ def small_chat(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("chat") / "small"
     edgerelax.compile(module, target="cpu", variants=("cpu",)).save(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def small_speech(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """A tiny Whisper of random weights, for the CPU."""
+    folder = tmp_path_factory.mktemp("speech")
+    model = write(folder / "model")
+    executable = edgerelax.compile(folder / "model", target="cpu", variants=("cpu",), verify=True)
+    fused = executable.report.passes["fuse_attention"]["done"]
+    assert fused == {"attention fused": 6}  # two layers: the encoder's, the text's, across
+    planned = executable.report.passes["cpu-plan_memory"]["done"]
+    assert planned["state updated in place"] == 16  # every one that a function changes
+    executable.save(folder / "artifact")
+    return Exported(model, folder / "artifact")
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from edgerelax.cli.export import export
 from edgerelax.cli.inspect import inspect
 from edgerelax.cli.run import run
 from edgerelax.cli.serve import serve
+from edgerelax.cli.transcribe import transcribe
 from edgerelax.cli.verify import verify
 from edgerelax.ir.diagnostics import EdgeRelaxError
 from edgerelax.version import VERSION
@@ -26,6 +27,7 @@ app.command()(export)
 app.command()(inspect)
 app.command()(run)
 app.command()(serve)
+app.command()(transcribe)
 app.command()(verify)
 
 

@@ -13,7 +13,7 @@ from edgerelax.artifact.store import Artifact
 from edgerelax.ir.diagnostics import InputError
 from edgerelax.speech.load import LoadedTranscriber, info_of
 from tests.frontends.speech import tiny
-from tests.speech.conftest import Exported
+from tests.frontends.speech.tiny import Exported
 
 PLAIN: dict[str, Any] = {
     "temperatures": (0.0,), "logprob": None, "compression": None, "no_speech": None,
@@ -21,8 +21,8 @@ PLAIN: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def loaded(exported: Exported) -> Iterator[LoadedTranscriber]:
-    with edgerelax.load_transcriber(exported.artifact, "cpu") as opened:
+def loaded(small_speech: Exported) -> Iterator[LoadedTranscriber]:
+    with edgerelax.load_transcriber(small_speech.artifact, "cpu") as opened:
         yield opened
 
 
@@ -62,7 +62,7 @@ def greedy(
 
 @pytest.mark.parametrize("timestamps", (True, False), ids=("timed", "untimed"))
 def test_greedy_text_is_that_of_transformers(
-    loaded: LoadedTranscriber, exported: Exported, timestamps: bool
+    loaded: LoadedTranscriber, small_speech: Exported, timestamps: bool
 ) -> None:
     prompt = [tiny.START, tiny.GERMAN, tiny.TRANSLATE, *([] if timestamps else [tiny.NO_TIMES])]
     texts = []
@@ -71,14 +71,14 @@ def test_greedy_text_is_that_of_transformers(
         asked = {"language": "de", "task": "translate", "timestamps": timestamps}
         work = loaded.listen(audio, **asked, **PLAIN)
         found, how, _ = loaded.window(audio, work, [])
-        assert found == greedy(exported.model, audio, prompt, found, timestamps)
+        assert found == greedy(small_speech.model, audio, prompt, found, timestamps)
         assert len(set(found)) > 3 and how.logprob < 0
         texts.append(found)
     assert texts[0] != texts[1] != texts[2]
 
 
 def test_the_language_is_that_of_transformers(
-    loaded: LoadedTranscriber, exported: Exported
+    loaded: LoadedTranscriber, small_speech: Exported
 ) -> None:
     import torch
 
@@ -86,7 +86,7 @@ def test_the_language_is_that_of_transformers(
     for seed in range(4):
         audio = tiny.sound(seed)
         features = torch.from_numpy(tiny.features(audio[None]))
-        (token,) = exported.model.detect_language(features).tolist()
+        (token,) = small_speech.model.detect_language(features).tolist()
         code = {tiny.GERMAN: "de", tiny.ENGLISH: "en"}[token]
         assert loaded.transcribe(audio, **PLAIN).language == code
         seen.add(code)
@@ -175,15 +175,15 @@ def test_what_is_not_known(loaded: LoadedTranscriber) -> None:
         loaded.transcribe(audio, tempo=3)
 
 
-def test_artifacts_of_other_models(small_chat: Path, exported: Exported) -> None:
+def test_artifacts_of_other_models(small_chat: Path, small_speech: Exported) -> None:
     with pytest.raises(InputError, match="no speech model"):
         edgerelax.load_transcriber(small_chat, "cpu")
     with pytest.raises(InputError, match="of a speech model"):
-        edgerelax.load_chat(exported.artifact, "cpu")
+        edgerelax.load_chat(small_speech.artifact, "cpu")
 
 
-def test_what_an_artifact_says(exported: Exported) -> None:
-    artifact = Artifact.open(exported.artifact)
+def test_what_an_artifact_says(small_speech: Exported) -> None:
+    artifact = Artifact.open(small_speech.artifact)
     info, language = info_of(artifact), artifact.manifest.language
     assert language is not None and language.architecture == "whisper"
     assert (language.vocabulary, language.context) == (tiny.VOCABULARY, tiny.CONTEXT)

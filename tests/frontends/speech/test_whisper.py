@@ -1,8 +1,6 @@
 """Whisper against transformers: spectrograms, logits of steps; folders that are damaged."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ from edgerelax.frontends.hf import load
 from edgerelax.frontends.language.cache import PAGE
 from edgerelax.frontends.nn import Input, trace
 from edgerelax.frontends.speech.mel import Mel, log_mel
-from edgerelax.ir.diagnostics import InputError
 from edgerelax.ir.dtypes import F32
 from edgerelax.ir.evaluate import evaluate
 from edgerelax.ir.graph import Module

@@ -1,5 +1,6 @@
 """A tiny Whisper of random weights, made by transformers, with all files that a folder has."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,14 @@ NAMES = [
     "<|transcribe|>", "<|startofprev|>", "<|nospeech|>", "<|notimestamps|>",
 ]  # fmt: skip
 SUPPRESSED = [5, 9, START, PREVIOUS, NO_SPEECH, ENGLISH, GERMAN, TRANSLATE, TRANSCRIBE]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """transformers' model, and the artifact of its folder."""
+
+    model: Any
+    artifact: Path
 
 
 def tokenizer() -> Tokenizer:
