@@ -5,7 +5,7 @@ columns, steps…, column in the panel]. The copy is made once, at export.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from edgerelax.ir.loop import LoopFunc, Stage
 from edgerelax.ir.plan import Packed
@@ -34,13 +34,15 @@ PANEL = 8
 class Laid:
     """A contraction over packed weights. `panel` is the axis of tiles or panels.
 
-    `apart`: no output is in two of them.
+    `apart`: no output is in two of them. `swaps`: what axes of the contraction are in terms of the
+    new ones, where columns are packed.
     """
 
     packed: tuple[Packed, ...]
     found: Contraction
     panel: Axis
     apart: bool = True
+    swaps: Mapping[Atom, ExprLike] = field(default_factory=dict)
 
 
 def pack_rows(found: Contraction, height: int, weights: frozenset[str]) -> Laid | None:
@@ -99,7 +101,8 @@ def pack_columns(found: Contraction, weights: frozenset[str]) -> Laid | None:
         outer=(*found.outer, panel),
         word=None if made.steps is None else made.steps.word,
     )
-    return Laid(made.packed, laid, panel, apart=divisible(column.extent, PANEL) is True)
+    apart = divisible(column.extent, PANEL) is True
+    return Laid(made.packed, laid, panel, apart, swaps)
 
 
 def _codes(

@@ -3,8 +3,9 @@
 A tile keeps about eight vectors of sums, so that a step's loads are fewer than its products. Rows
 share the right factor; where there are none, as in a depthwise convolution, lines of the image
 take their place and share the left one. What a convolution would have to test is copied with its
-padding first (staging.py); weights lie in the order in which tiles read them (packing.py). An
-iteration is a run of columns of one tile of rows; iterations that follow one another share it.
+padding first (staging.py); weights lie in the order in which tiles read them (packing.py), and
+those of few bits are computed once for all rows (unpacking.py). An iteration is a run of columns of
+one tile of rows; iterations that follow one another share it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from edgerelax.ir.dtypes import I32
 from edgerelax.ir.kernel import WORKGROUP, Kernel, KExpr, KSelect, i32, kop
-from edgerelax.ir.plan import Packed
 from edgerelax.ir.scalar import Buffer
 from edgerelax.schedule.coded_tile import CodedTile
 from edgerelax.schedule.contraction import Contraction, contraction, describe, is_contiguous
@@ -25,6 +25,7 @@ from edgerelax.schedule.staging import copy_kernel, stage
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.tile import Group, Tile
+from edgerelax.schedule.unpacking import Panels, unpack
 from edgerelax.schedule.writer import Writer, plus
 from edgerelax.sym import Axis, as_expr, ceildiv, divisible, proves_lt, upper_bound
 
@@ -132,14 +133,20 @@ def emit(product: Product, config: str, target: Target) -> Emitted:
         kernels.append(copy_kernel(staged, f"{unit.name}_copy", target, unit.weights))
         temps, found = (staged.copy,), staged.found
     laid = None if dot or found.shares_left else _pack(found, height, unit.weights)
-    packed: tuple[Packed, ...] = ()
+    packed = () if laid is None else laid.packed
+    read_only = unit.weights | {p.buffer.name for p in packed}
     if laid is not None:
-        packed, found = laid.packed, laid.found
+        made = unpack(found, laid, f"{unit.name}_panels") if height > 1 else None
+        if made is not None:
+            panels = Panels(Writer(target, read_only), made, height)
+            own = at_own_place(product.found.stage) if laid.apart else frozenset()
+            kernels.append(panels.kernel(unit.name, config))
+            return Emitted(tuple(kernels), (*temps, made.copy), packed, own)
+        found = laid.found
         if not found.rows:
             found, widest = _with_lines(found), PANEL
             most = _PANELS if found.word is None else _CODED_PANELS
             height = min(most, found.height.as_int() or most)
-    read_only = unit.weights | {p.buffer.name for p in packed}
     body = _Body(Writer(target, read_only), found, height, widest, dot)
     kernels.append(body.kernel(unit.name, None if laid is None else laid.panel, config))
     once = body.computes_once() and (laid is None or laid.apart)
