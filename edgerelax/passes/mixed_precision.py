@@ -5,7 +5,8 @@
     3. elementwise operators compute in f32, norms and softmax too; their results are stored as f16
        if every operand was, or is bounded as theirs is. A result that only the next such operator
        reads keeps its f32 value: one kernel computes both
-    4. all else (reductions, exp, powers, quotients of values, squares) takes and gives f32
+    4. all else (reductions, exp, powers, quotients of values, squares) takes and gives f32, and so
+       do contractions all of whose readers take a square or a logarithm: spectra
 
 A value is cast to f16 once. It is cast back where it is read, so that no f32 copy of it is stored;
 casts that meet are never made. Inputs and results of functions and of arms keep their types.
@@ -60,6 +61,7 @@ MAPS = frozenset(
         "sigmoid", "softsign", "sub", "swish", "tanh", "where",
     )
 )  # fmt: skip
+PASSED = MOVES | frozenset(("clip", "max", "min"))
 BOUNDED = frozenset(("group_norm", "instance_norm", "layer_norm", "rms_norm", "softmax"))
 
 
@@ -141,6 +143,9 @@ class _Narrowing:
         given = factors(var, call)
         if given is None:
             return False
+        if self.is_level(var):
+            self.outcome.skip("a product whose square or logarithm is taken", var.name)
+            return False
         if not all(fits(a) for a in given if isinstance(a, Constant)):
             self.outcome.skip("a weight beyond the range of f16", var.name)
             return False
@@ -185,12 +190,27 @@ class _Narrowing:
         """Whether a map's result is of the size of operands that are narrow."""
         floats = _floats(call)
         values = [a for a in floats if not isinstance(a, Constant)]
-        if call.op.name == "mul" and len(set(values)) < len(values):
-            return False  # a square
+        if is_square(call):
+            return False
         if call.op.name == "div" and call.args[1] in values:
             return False
         constants = (a for a in floats if isinstance(a, Constant))
         return bool(values) and all(map(scope.is_narrow, values)) and all(map(fits, constants))
+
+    def is_level(self, value: Value) -> bool:
+        """Whether all that reads a value takes its square or logarithm, as spectra are read.
+
+        There numbers far below the largest count as much, and f16 has no digits for them.
+        """
+        users = self.uses.of(value)
+        return bool(users) and all(user is not None and self.takes_level(user) for user in users)
+
+    def takes_level(self, user: Binding) -> bool:
+        """Whether a reader is one that does, or only moves or bounds the value for such."""
+        call = user.value
+        if isinstance(call, GetItem) or (isinstance(call, Call) and call.op.name in PASSED):
+            return self.is_level(user.var)
+        return isinstance(call, Call) and (call.op.name == "log" or is_square(call))
 
     def is_stored(self, var: Var) -> bool:
         """Whether a result is read by what computes in f16, or by several."""
@@ -251,6 +271,11 @@ def _halved(annotation: Annotation) -> Annotation:
         return replace(annotation, fields=tuple(map(_halved, annotation.fields)))
     assert isinstance(annotation, Tensor)
     return replace(annotation, dtype=F16)
+
+
+def is_square(call: Call) -> bool:
+    """Whether it multiplies a value by itself."""
+    return call.op.name == "mul" and call.args[0] is call.args[1]
 
 
 def _dtype(value: Value) -> DType | None:

@@ -167,6 +167,24 @@ def test_squares_and_quotients_stay_f32() -> None:
     assert "mul:f32" in found and "div:f32" in found and "add:f32" in found
 
 
+def test_spectra_stay_f32() -> None:
+    """Products that are squared or whose logarithm is taken, whatever moves them between."""
+
+    def body(f: Function) -> None:
+        waves = product(f, f.input("x", (N, 16), F32))
+        real, imaginary = f.call_all(OPS["split"], waves, sizes=(8, 8), axis=1)
+        squares = [f.call(OPS["mul"], part, part) for part in (real, imaginary)]
+        bands = product(f, f.call(OPS["add"], *squares), "filters", 6)
+        floor = f.call(OPS["max"], bands, f.constant("floor", np.float32(1e-9)))
+        levels = f.call(OPS["log"], f.call(OPS["transpose"], floor, perm=(1, 0)))
+        f.output("y", levels)
+
+    module, outcome = narrowed(body)
+    assert not [name for name in calls(module) if "16" in name]
+    skipped = outcome.summary()["skipped"]
+    assert skipped == {"a product whose square or logarithm is taken": 2}
+
+
 def test_masks_beyond_f16_stay_f32() -> None:
     least = np.finfo(np.float32).min
 
