@@ -32,11 +32,12 @@ LENGTHS = (1, 15, 17, 100)
 
 SCRIPT = """
 globalThis.asked = async (engine, { prompt, count = 12, stop, abortAt, ...given }) => {
-  const { inFlight, logprobs, odd, bias = [], ...sampling } = given;
+  const { inFlight, logprobs, odd, broken, bias = [], ...sampling } = given;
   const controller = new AbortController();
   const seen = [], tokens = [];
   let reused;
-  const mask = odd && (async (previous) => {
+  const mask = (odd || broken) && (async (previous) => {
+    if (broken) throw new Error('a broken mask');
     seen.push(previous ?? null);
     return new Int32Array(2).fill(0xAAAAAAAA | 0);
   });
@@ -148,6 +149,11 @@ class Engine:
         found: list[int] = self.ask(prompt, **how)["ids"]
         return found
 
+    def at_once(self, asked: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        body = "return Promise.all(argument.map((question) => asked(models.engine, question)))"
+        answers: list[dict[str, Any]] = self.page.script(body, list(asked))
+        return answers
+
 
 @pytest.fixture(scope="module", params=BACKENDS)
 def engine(browser: Browser, artifact: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
@@ -255,6 +261,46 @@ def test_stopped_and_aborted_texts_leave_no_trace(
 
 def test_the_cache_is_an_end(engine: Engine) -> None:
     assert len(engine.ids(prompt_of(120), count=1000)) == CACHE - 120
+
+
+def test_texts_at_once_are_what_they_are_alone(engine: Engine, python: PagedEngine) -> None:
+    asked: list[dict[str, Any]] = [
+        {"prompt": prompt_of(length, 20 + length), "count": count}
+        for length, count in ((1, 12), (3, 20), (30, 5), (17, 9))
+    ]
+    asked.append({**asked[1], "temperature": 1.5, "seed": 3, "logprobs": 2})
+    asked.append({**asked[2], "presencePenalty": 1000, "count": 12})
+    asked.append({**asked[0], "odd": True, "count": 8})
+    asked.append({**asked[1], "bias": [[9, 100]], "count": 4})
+    alone = [engine.ask(**question) for question in asked]
+    assert alone[1]["ids"] == wanted(python, asked[1]["prompt"], 20)
+    for in_flight in (1, 4):
+        together = engine.at_once([{**question, "inFlight": in_flight} for question in asked])
+        for found, expected in zip(together, alone, strict=True):
+            assert found["ids"] == expected["ids"] and found["seen"] == expected["seen"]
+
+
+def test_one_of_several_fails_alone(engine: Engine, python: PagedEngine) -> None:
+    prompts = [prompt_of(length, 40) for length in (6, 20, 9)]
+    how = [{"abortAt": 3}, {}, {"broken": True}]
+    asked = [{"prompt": p, "count": 15, **h} for p, h in zip(prompts, how, strict=True)]
+    aborted, whole, broken = engine.at_once(asked)
+    assert (aborted["code"], len(aborted["ids"])) == ("abort", 3)
+    assert whole["ids"] == wanted(python, prompts[1], 15)
+    assert (broken["message"], broken["ids"]) == ("a broken mask", [])
+    assert engine.ids(prompts[0]) == wanted(python, prompts[0])
+
+
+def test_more_texts_than_rows_and_pages_lose_nothing(engine: Engine, python: PagedEngine) -> None:
+    asked: list[dict[str, Any]] = [
+        {"prompt": prompt_of(20 + k, 60), "count": 40, "frequencyPenalty": 0.5 * (k % 2)}
+        for k in range(10)
+    ]
+    found = engine.at_once(asked)
+    for question, answer in zip(asked, found, strict=True):
+        penalty = question["frequencyPenalty"]
+        expected = wanted(python, question["prompt"], 40, frequency_penalty=penalty)
+        assert answer["ids"] == expected
 
 
 @pytest.mark.parametrize(

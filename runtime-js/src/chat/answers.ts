@@ -1,5 +1,6 @@
 /** Answers as OpenAI shapes them: chunks of what generation gives, and wholes of chunks. */
 
+import { type Choices, merged, summed } from './choices.ts';
 import type { LoggedToken, Summary } from './generation.ts';
 import type { Call } from './tools.ts';
 import type {
@@ -32,108 +33,111 @@ export interface Shape {
 }
 
 export async function* chatChunks(
-  steps: AsyncGenerator<Step, Ending>,
+  choices: Choices<Step, Ending>,
   { model, logprobs, includeUsage }: Shape,
 ): AsyncGenerator<ChatChunk, void> {
   const frame = { ...stamp('chatcmpl'), object: 'chat.completion.chunk' as const, model };
   const chunk = (
+    index: number,
     delta: ChatDelta,
     tokens: readonly LoggedToken[],
     finish_reason: FinishReason | null,
   ): ChatChunk => ({
     ...frame,
-    choices: [{ index: 0, delta, finish_reason, logprobs: logprobs ? logged(tokens) : null }],
+    choices: [{ index, delta, finish_reason, logprobs: logprobs ? logged(tokens) : null }],
     ...(includeUsage && { usage: null }),
   });
-  let index = 0;
-  let begun = false;
-  for (;;) {
-    const { done, value } = await steps.next();
-    if (!begun) yield chunk({ role: 'assistant', content: '' }, [], null);
-    begun = true;
+  const called = new Map<number, number>(); // how many calls of the choices that have begun
+  const endings: Ending[] = [];
+  for await (const { at, done, value } of merged(choices)) {
+    if (!called.has(at)) yield chunk(at, { role: 'assistant', content: '' }, [], null);
+    const first = called.get(at) ?? 0;
+    called.set(at, first);
     if (done) {
-      yield chunk({}, [], value.finish);
-      const { usage, timings } = value;
-      if (includeUsage) yield { ...frame, choices: [], usage, timings };
-      return;
+      endings.push(value);
+      yield chunk(at, {}, [], value.finish);
+      continue;
     }
     const { text, calls, tokens } = value;
-    const tool_calls = calls.map((call) => ({ index: index++, ...toolCall(call) }));
+    const tool_calls = calls.map((call, k) => ({ index: first + k, ...toolCall(call) }));
+    called.set(at, first + calls.length);
     const delta = { ...(text && { content: text }), ...(calls.length > 0 && { tool_calls }) };
-    yield chunk(delta, tokens, null);
+    yield chunk(at, delta, tokens, null);
   }
+  if (includeUsage) yield { ...frame, choices: [], ...summed(endings) };
 }
 
 export async function wholeChat(
-  steps: AsyncGenerator<Step, Ending>,
+  choices: Choices<Step, Ending>,
   { model, logprobs }: Shape,
 ): Promise<ChatCompletion> {
-  let content = '';
-  const calls: ToolCall[] = [];
-  const tokens: LoggedToken[] = [];
-  const { finish, usage, timings } = await drained(steps, (step) => {
-    content += step.text;
-    calls.push(...step.calls.map(toolCall));
-    tokens.push(...step.tokens);
+  const all = await drained(choices);
+  const told = all.map(({ steps, ending }, index) => {
+    const content = steps.map((step) => step.text).join('');
+    const calls = steps.flatMap((step) => step.calls.map(toolCall));
+    const called = calls.length > 0;
+    const message = {
+      role: 'assistant' as const,
+      content: called && content.trim() === '' ? null : content,
+      ...(called && { tool_calls: calls }),
+    };
+    const tokens = steps.flatMap((step) => step.tokens);
+    const listed = logprobs ? logged(tokens) : null;
+    return { index, message, finish_reason: ending.finish, logprobs: listed };
   });
-  const called = calls.length > 0;
-  const message = {
-    role: 'assistant' as const,
-    content: called && content.trim() === '' ? null : content,
-    ...(called && { tool_calls: calls }),
-  };
-  const choice = { message, finish_reason: finish, logprobs: logprobs ? logged(tokens) : null };
   const frame = { ...stamp('chatcmpl'), object: 'chat.completion' as const, model };
-  return { ...frame, choices: [{ index: 0, ...choice }], usage, timings };
+  const some = told as unknown as ChatCompletion['choices'];
+  return { ...frame, choices: some, ...summed(all.map(({ ending }) => ending)) };
 }
 
 /** A step of a text's completion. */
 export type Piece = Pick<Step, 'text' | 'tokens'>;
 
 export async function* completionChunks(
-  pieces: AsyncGenerator<Piece, Summary>,
+  choices: Choices<Piece, Summary>,
   { model, logprobs, includeUsage }: Shape,
 ): AsyncGenerator<Completion, void> {
   const frame = { ...stamp('cmpl'), object: 'text_completion' as const, model };
-  for (;;) {
-    const { done, value } = await pieces.next();
+  const endings: Summary[] = [];
+  for await (const { at, done, value } of merged(choices)) {
+    if (done) endings.push(value);
     const finish_reason = done ? value.finish : null;
     const { text, tokens } = done ? { text: '', tokens: [] } : value;
     const listed = logprobs ? lists(tokens) : null;
     yield {
       ...frame,
-      choices: [{ index: 0, text, finish_reason, logprobs: listed }],
+      choices: [{ index: at, text, finish_reason, logprobs: listed }],
       ...(includeUsage && { usage: null }),
     };
-    if (!done) continue;
-    const { usage, timings } = value;
-    if (includeUsage) yield { ...frame, choices: [], usage, timings };
-    return;
   }
+  if (includeUsage) yield { ...frame, choices: [], ...summed(endings) };
 }
 
 export async function wholeCompletion(
-  pieces: AsyncGenerator<Piece, Summary>,
+  choices: Choices<Piece, Summary>,
   { model, logprobs }: Shape,
 ): Promise<Completion> {
-  let text = '';
-  const tokens: LoggedToken[] = [];
-  const { finish, usage, timings } = await drained(pieces, (piece) => {
-    text += piece.text;
-    tokens.push(...piece.tokens);
+  const all = await drained(choices);
+  const told = all.map(({ steps, ending }, index) => {
+    const text = steps.map((step) => step.text).join('');
+    const listed = logprobs ? lists(steps.flatMap((step) => step.tokens)) : null;
+    return { index, text, finish_reason: ending.finish, logprobs: listed };
   });
-  const listed = logprobs ? lists(tokens) : null;
   const frame = { ...stamp('cmpl'), object: 'text_completion' as const, model };
-  const choice = { index: 0 as const, text, finish_reason: finish, logprobs: listed };
-  return { ...frame, choices: [choice], usage, timings };
+  return { ...frame, choices: told, ...summed(all.map(({ ending }) => ending)) };
 }
 
-async function drained<T, R>(source: AsyncGenerator<T, R>, take: (item: T) => void): Promise<R> {
-  for (;;) {
-    const { done, value } = await source.next();
-    if (done) return value;
-    take(value);
+/** All of each choice. */
+async function drained<T, R>(
+  choices: Choices<T, R>,
+): Promise<{ readonly steps: T[]; readonly ending: R }[]> {
+  const steps = choices.sources.map((): T[] => []);
+  const endings = new Map<number, R>();
+  for await (const { at, done, value } of merged(choices)) {
+    if (done) endings.set(at, value);
+    else steps[at]?.push(value);
   }
+  return steps.map((taken, at) => ({ steps: taken, ending: endings.get(at) as R }));
 }
 
 function stamp(kind: string): { readonly id: string; readonly created: number } {

@@ -3,15 +3,16 @@
 import { EdgeRelaxError } from '../errors.ts';
 import { AnswerStream } from './answer-stream.ts';
 import * as answers from './answers.ts';
+import type { Choices } from './choices.ts';
 import type { Engine, EngineStats, Sampling } from './engine.ts';
 import { checkRoom, generate, type Piece, type Summary } from './generation.ts';
 import { Grammars } from './grammar.ts';
+import { Pending } from './pending.ts';
 import { checkChat, checkCompletion, type Constraint, type Settings } from './request.ts';
-import { settingsOf } from './request.ts';
+import { MOST_ANSWERS, settingsOf } from './request.ts';
 import { ChatTemplate } from './template.ts';
 import type { Tokenizer } from './tokenizer.ts';
 import { callFormatOf, callSchema, marksOf, ToolCalls } from './tools.ts';
-import { Turns } from './turns.ts';
 import type {
   ChatChunk,
   ChatCompletion,
@@ -52,7 +53,7 @@ export interface ChatParts {
   readonly grammar?: (() => Promise<unknown>) | undefined;
 }
 
-/** Requests may overlap: they are answered one after another. A failed one leaves the next alone. */
+/** Requests may overlap: the engine works on several at once. A failed one leaves the others alone. */
 export class Chat {
   readonly model: string;
   readonly chat: { readonly completions: ChatCompletions };
@@ -62,7 +63,7 @@ export class Chat {
   readonly #eos: ReadonlySet<number>;
   readonly #marks: ReadonlySet<number>;
   readonly #grammars: Grammars;
-  readonly #turns = new Turns();
+  readonly #pending = new Pending();
   #disposal: Promise<void> | undefined;
 
   /** Throws `template` for a template with a fault. */
@@ -103,9 +104,9 @@ export class Chat {
     return this.#parts.engine.stats();
   }
 
-  /** Ends the answer that is being made, then frees all. Answers that are not done fail. */
+  /** Ends the answers that are being made, then frees all. Answers that are not done fail. */
   dispose(): Promise<void> {
-    this.#disposal ??= this.#turns.close().then(async () => {
+    this.#disposal ??= this.#pending.close().then(async () => {
       this.#grammars.dispose();
       await this.#parts.engine.dispose();
     });
@@ -118,16 +119,20 @@ export class Chat {
 
   #chat(request: ChatRequest): AnswerStream<ChatChunk> | Promise<ChatCompletion> {
     const shape = { ...this.#shape(request), logprobs: Boolean(request?.logprobs) };
+    const make = (leaving?: AbortSignal): Choices<answers.Step, answers.Ending> =>
+      choicesOf(request, leaving, (at, signal) => this.#steps(request, at, signal));
     return request?.stream
-      ? new AnswerStream((signal) => answers.chatChunks(this.#steps(request, signal), shape))
-      : answers.wholeChat(this.#steps(request), shape);
+      ? new AnswerStream((signal) => answers.chatChunks(make(signal), shape))
+      : answers.wholeChat(make(), shape);
   }
 
   #complete(request: CompletionRequest): AnswerStream<Completion> | Promise<Completion> {
     const shape = { ...this.#shape(request), logprobs: (request?.logprobs ?? null) !== null };
+    const make = (leaving?: AbortSignal): Choices<Piece, Summary> =>
+      choicesOf(request, leaving, (at, signal) => this.#text(request, at, signal));
     return request?.stream
-      ? new AnswerStream((signal) => answers.completionChunks(this.#text(request, signal), shape))
-      : answers.wholeCompletion(this.#text(request), shape);
+      ? new AnswerStream((signal) => answers.completionChunks(make(signal), shape))
+      : answers.wholeCompletion(make(), shape);
   }
 
   #shape(request: ChatRequest | CompletionRequest): Omit<answers.Shape, 'logprobs'> {
@@ -137,7 +142,8 @@ export class Chat {
 
   async *#steps(
     request: ChatRequest,
-    signal?: AbortSignal,
+    at: number,
+    signal: AbortSignal,
   ): AsyncGenerator<answers.Step, answers.Ending> {
     checkChat(request);
     const { tokenizer } = this.#parts;
@@ -147,7 +153,7 @@ export class Chat {
     const extras = request.chat_template_kwargs ?? {};
     const prompt = tokenizer.encode(template.render({ messages, tools, extras }), false);
     const { logprobs, top_logprobs } = request;
-    const settings = this.#settings(request, logprobs ? (top_logprobs ?? 0) : undefined);
+    const settings = this.#settings(request, at, logprobs ? (top_logprobs ?? 0) : undefined);
     const constraint = this.#callConstraint(request, template) ?? settings.constraint;
     const pieces = this.#answer(prompt, { ...settings, constraint }, true, signal, tools);
     const parser = tools && new ToolCalls(callFormatOf(template.source), tools);
@@ -155,18 +161,29 @@ export class Chat {
     return yield* withCalls(pieces, parser, request.parallel_tool_calls ?? true);
   }
 
-  async *#text(request: CompletionRequest, signal?: AbortSignal): AsyncGenerator<Piece, Summary> {
+  async *#text(
+    request: CompletionRequest,
+    at: number,
+    signal: AbortSignal,
+  ): AsyncGenerator<Piece, Summary> {
     const { engine, tokenizer } = this.#parts;
     checkCompletion(request, engine.vocabulary);
     const { prompt, logprobs } = request;
     const ids = typeof prompt === 'string' ? tokenizer.encode(prompt, true) : prompt;
-    const settings = this.#settings(request, logprobs ?? undefined);
+    const settings = this.#settings(request, at, logprobs ?? undefined);
     return yield* this.#answer(ids, settings, false, signal);
   }
 
-  #settings(request: ChatRequest | CompletionRequest, logprobs: number | undefined): Settings {
+  /** Those of the request's answer number `at`. */
+  #settings(
+    request: ChatRequest | CompletionRequest,
+    at: number,
+    logprobs: number | undefined,
+  ): Settings {
     const { engine, defaults = {} } = this.#parts;
-    return { ...settingsOf(request, defaults, engine.vocabulary), logprobs };
+    const settings = settingsOf(request, defaults, engine.vocabulary);
+    const sampling = { ...settings.sampling, seed: settings.sampling.seed + at };
+    return { ...settings, sampling, logprobs };
   }
 
   /** The template for conversations with tools is another with some models. */
@@ -196,7 +213,7 @@ export class Chat {
     prompt: readonly number[],
     settings: Settings,
     begins: boolean,
-    leaving: AbortSignal | undefined,
+    leaving: AbortSignal,
     tools?: ChatRequest['tools'],
   ): AsyncGenerator<Piece, Summary> {
     const { engine, tokenizer } = this.#parts;
@@ -204,7 +221,7 @@ export class Chat {
     const shown = tools ? this.#marks : new Set<number>();
     const job = { engine, tokenizer, eos: this.#eos, prompt, settings, begins, shown };
     const grammars = this.#grammars;
-    return this.#turns.take([settings.signal, leaving], async function* (signal) {
+    return this.#pending.take([settings.signal, leaving], async function* (signal) {
       const matching = settings.constraint && (await grammars.match(settings.constraint));
       try {
         return yield* generate({ ...job, signal, mask: matching?.mask });
@@ -213,6 +230,20 @@ export class Chat {
       }
     });
   }
+}
+
+/** As many answers as a request asks for; whether it may is checked when they begin. */
+function choicesOf<T, R>(
+  request: ChatRequest | CompletionRequest,
+  leaving: AbortSignal | undefined,
+  make: (at: number, signal: AbortSignal) => AsyncGenerator<T, R>,
+): Choices<T, R> {
+  const stopping = new AbortController();
+  const signal = AbortSignal.any([stopping.signal, ...(leaving ? [leaving] : [])]);
+  const n = request?.n ?? 1;
+  const length = Number.isInteger(n) && n > 0 ? Math.min(n, MOST_ANSWERS) : 1;
+  const sources = Array.from({ length }, (_, at) => make(at, signal));
+  return { sources, stop: () => stopping.abort() };
 }
 
 async function* withoutCalls(

@@ -1,10 +1,7 @@
-/** How the tokens of a text are drawn: which of the model's functions, and what that takes. */
+/** How the tokens of texts are drawn: which of the model's functions, and what these take. */
 
 import type { TensorData } from '../tensors.ts';
 import type { GenerateOptions, Sampling, Scored, Token } from './engine.ts';
-
-/** The row of a text's logits, of what was drawn, and of its counts: there is one text. */
-export const ROW = tensor(Int32Array.of(0), 1);
 
 const PROMPT = 1 << 30; // marks, in counts, a token of the prompt: only repetition looks at those
 const SEEDS = 0x7fffffff;
@@ -15,80 +12,127 @@ type Inputs = Record<string, TensorData>;
 export const ROLES = ['step', 'greedy', 'sample', 'adjusted', 'top', 'count', 'clear'] as const;
 export type Role = (typeof ROLES)[number];
 
-export class Drawing {
-  readonly role: 'greedy' | 'sample' | 'adjusted';
+/** Ways of drawing, each a function for all texts that draw so. */
+export const DRAWS = ['greedy', 'sample', 'adjusted'] as const;
+export type Draw = (typeof DRAWS)[number];
+
+/** A text, for its next draw. */
+export interface Drawer {
+  /** The row of its logits, of what was drawn, and of its counts. */
+  readonly row: number;
+  readonly sampling: Sampling;
   /** How many of the likeliest tokens are wanted, if probabilities are. */
   readonly logprobs: number | undefined;
-  readonly #vocabulary: number;
-  readonly #same: Inputs;
-
-  constructor(
-    sampling: Sampling,
-    { logprobs, mask }: Pick<GenerateOptions, 'logprobs' | 'mask'>,
-    vocabulary: number,
-  ) {
-    const { temperature, topP, topK, minP, seed, logitBias } = sampling;
-    const { repetitionPenalty, presencePenalty, frequencyPenalty } = sampling;
-    const penalties = repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0;
-    const adjusted = penalties || logitBias.size > 0 || mask !== undefined;
-    const greedy = temperature === 0 && logprobs === undefined;
-    this.role = adjusted ? 'adjusted' : greedy ? 'greedy' : 'sample';
-    this.logprobs = logprobs;
-    this.#vocabulary = vocabulary;
-    this.#same = { rows: ROW };
-    if (this.role === 'greedy') return;
-    const cuts = [temperature, topP, minP];
-    const taken = [repetitionPenalty, presencePenalty, frequencyPenalty];
-    this.#same['numbers'] = tensor(Float32Array.of(...cuts, ...taken), 1, 6);
-    this.#same['integers'] = tensor(Int32Array.of(topK, seed & SEEDS), 1, 2);
-    if (this.role === 'sample') return;
-    this.#same['bias_ids'] = tensor(Int32Array.from(logitBias.keys()), 1, logitBias.size);
-    this.#same['bias'] = tensor(Float32Array.from(logitBias.values()), 1, logitBias.size);
-    const every = new Uint32Array(Math.ceil(vocabulary / 32)).fill(0xffffffff);
-    this.#same['allowed'] = tensor(every, 1, every.length);
-  }
-
-  /** What the function takes for draw number `step`. */
-  inputs(step: number, allowed: Int32Array | undefined): Inputs {
-    if (this.role === 'greedy') return this.#same;
-    const inputs = { ...this.#same, steps: tensor(Int32Array.of(step), 1) };
-    if (!allowed) return inputs;
-    const words = Uint32Array.from(allowed).subarray(0, Math.ceil(this.#vocabulary / 32));
-    return { ...inputs, allowed: tensor(words, 1, words.length) };
-  }
-
-  /** What `count` takes for a prompt. */
-  static counts(prompt: readonly number[]): Inputs {
-    const tokens = Int32Array.from(new Set(prompt));
-    const { length } = tokens;
-    return {
-      rows: tensor(new Int32Array(length), length),
-      tokens: tensor(tokens, length),
-      amounts: tensor(new Int32Array(length).fill(PROMPT), length),
-    };
-  }
-
-  /** The token that a draw gave; `best` is what `top` gave. */
-  token(drawn: Results, best: Results | undefined): Token {
-    const id = number(drawn, 'token', 0);
-    if (this.logprobs === undefined) return { id };
-    const top: Scored[] = [];
-    for (let k = 0; best && k < Math.min(this.logprobs, size(best, 'ids')); k++) {
-      const logprob = number(best, 'logprobs', k);
-      if (logprob > -Infinity) top.push({ id: number(best, 'ids', k), logprob });
-    }
-    return { id, logprob: number(drawn, 'logprob', 0), top };
-  }
+  /** How many tokens were drawn for it. */
+  readonly drawn: number;
+  /** The bits of what may come. */
+  readonly allowed: Int32Array | undefined;
 }
 
-type Results = Readonly<Record<string, { readonly data: ArrayLike<number | bigint> }>>;
+export function drawOf(
+  sampling: Sampling,
+  { logprobs, mask }: Pick<GenerateOptions, 'logprobs' | 'mask'>,
+): Draw {
+  const { temperature, logitBias } = sampling;
+  const { repetitionPenalty, presencePenalty, frequencyPenalty } = sampling;
+  const penalties = repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0;
+  if (penalties || logitBias.size > 0 || mask !== undefined) return 'adjusted';
+  return temperature === 0 && logprobs === undefined ? 'greedy' : 'sample';
+}
+
+export function rowsOf(texts: readonly { readonly row: number }[]): TensorData {
+  return tensor(
+    Int32Array.from(texts, ({ row }) => row),
+    texts.length,
+  );
+}
+
+/** What the function takes for the next token of each text. */
+export function drawInputs(draw: Draw, texts: readonly Drawer[], vocabulary: number): Inputs {
+  const { length } = texts;
+  const rows = rowsOf(texts);
+  if (draw === 'greedy') return { rows };
+  const numbers = texts.flatMap(({ sampling: s }) => [
+    ...[s.temperature, s.topP, s.minP],
+    ...[s.repetitionPenalty, s.presencePenalty, s.frequencyPenalty],
+  ]);
+  const integers = texts.flatMap(({ sampling: { topK, seed } }) => [topK, seed & SEEDS]);
+  const inputs = {
+    rows,
+    numbers: tensor(Float32Array.from(numbers), length, 6),
+    integers: tensor(Int32Array.from(integers), length, 2),
+    steps: tensor(
+      Int32Array.from(texts, ({ drawn }) => drawn),
+      length,
+    ),
+  };
+  return draw === 'sample' ? inputs : { ...inputs, ...adjustments(texts, vocabulary) };
+}
+
+/** Biases, of fewer tokens with ones that are none; masks. */
+function adjustments(texts: readonly Drawer[], vocabulary: number): Inputs {
+  const { length } = texts;
+  const most = Math.max(...texts.map(({ sampling }) => sampling.logitBias.size));
+  const ids = new Int32Array(length * most).fill(vocabulary);
+  const bias = new Float32Array(length * most);
+  const words = Math.ceil(vocabulary / 32);
+  const allowed = new Uint32Array(length * words).fill(0xffffffff);
+  for (const [k, text] of texts.entries()) {
+    ids.set([...text.sampling.logitBias.keys()], k * most);
+    bias.set([...text.sampling.logitBias.values()], k * most);
+    if (text.allowed) allowed.set(text.allowed.subarray(0, words), k * words);
+  }
+  return {
+    bias_ids: tensor(ids, length, most),
+    bias: tensor(bias, length, most),
+    allowed: tensor(allowed, length, words),
+  };
+}
+
+/** What `count` takes for a row: what the prompt has, and what was generated. */
+export function countInputs(
+  row: number,
+  prompt: readonly number[],
+  generated: readonly number[],
+): Inputs {
+  const counts = new Map<number, number>();
+  for (const token of generated) counts.set(token, (counts.get(token) ?? 0) + 1);
+  for (const token of new Set(prompt)) counts.set(token, (counts.get(token) ?? 0) + PROMPT);
+  const { size } = counts;
+  return {
+    rows: tensor(new Int32Array(size).fill(row), size),
+    tokens: tensor(Int32Array.from(counts.keys()), size),
+    amounts: tensor(Int32Array.from(counts.values()), size),
+  };
+}
+
+/** The token that was drawn for text `at` of those that were asked for; `best` is what `top` gave. */
+export function tokenOf(
+  at: number,
+  logprobs: number | undefined,
+  drawn: Results,
+  best: Results | undefined,
+): Token {
+  const id = number(drawn, 'token', at);
+  if (logprobs === undefined) return { id };
+  const top: Scored[] = [];
+  const width = best?.['ids']?.shape[1] ?? 0;
+  for (let k = 0; best && k < Math.min(logprobs, width); k++) {
+    const logprob = number(best, 'logprobs', at * width + k);
+    if (logprob > -Infinity) top.push({ id: number(best, 'ids', at * width + k), logprob });
+  }
+  return { id, logprob: number(drawn, 'logprob', at), top };
+}
+
+interface Result {
+  readonly data: ArrayLike<number | bigint>;
+  readonly shape: readonly number[];
+}
+
+type Results = Readonly<Record<string, Result>>;
 
 function number(results: Results, name: string, at: number): number {
   return Number(results[name]?.data[at]);
-}
-
-function size(results: Results, name: string): number {
-  return results[name]?.data.length ?? 0;
 }
 
 export function tensor(data: TensorData['data'], ...shape: number[]): TensorData {

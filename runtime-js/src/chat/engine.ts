@@ -70,7 +70,7 @@ export interface Engine {
   /**
    * Tokens after a prompt, which is never empty. The engine finds by itself what the cache holds of
    * it. It may run ahead; when the caller stops asking (`return`), it drops what was not taken.
-   * Calls do not overlap. After a failure the next call works, or says why none will.
+   * Calls may overlap. After a failure the next call works, or says why none will.
    */
   generate(
     prompt: readonly number[],

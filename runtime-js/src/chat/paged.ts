@@ -1,9 +1,12 @@
 /**
- * Generates with a compiled language model whose keys and values are in pages of a cache.
+ * Generates with a compiled language model whose keys and values are in pages of a cache: several
+ * texts in one step.
  *
- * What a step draws feeds the next one on the device, so several are under way before the first
- * token is known; what they draw past the end of a text is dropped, and their places in the cache
- * are taken by what comes next.
+ * While a caller wants tokens, round follows round: it takes a chunk of prompts, one step for all
+ * texts that go on, and one draw for all that draw alike. What is drawn feeds the next step on the
+ * device, so several rounds are under way before the first token is known; what they draw past the
+ * end of a text is dropped, and its places in the cache are taken by what comes next. A text that
+ * finds no page takes those of the newest other one, which begins again when there is room.
  */
 
 import { EdgeRelaxError, throwIfAborted } from '../errors.ts';
@@ -11,28 +14,43 @@ import { load, type LoadOptions } from '../index.ts';
 import type { LanguageInfo, ProgramInfo } from '../manifest.ts';
 import type { Model, Outputs } from '../model.ts';
 import type { TensorData } from '../tensors.ts';
-import { Drawing, type Role, ROLES, ROW, tensor } from './drawing.ts';
+import {
+  countInputs,
+  type Draw,
+  drawInputs,
+  DRAWS,
+  type Role,
+  ROLES,
+  rowsOf,
+  tensor,
+  tokenOf,
+} from './drawing.ts';
 import type { Engine, EngineStats, GenerateOptions, Sampling, Token } from './engine.ts';
-import { bucket, PagePool, type Text } from './pages.ts';
+import { bucket, PagePool } from './pages.ts';
+import { Sequence } from './sequence.ts';
 
 export interface EngineOptions extends LoadOptions {
   /** Tokens that the cache has room for; by default as many as the context, at most 4096. */
   readonly cacheTokens?: number;
   /** Steps under way at once; 1 waits for each token. By default 4 on a GPU, else 1. */
   readonly inFlight?: number;
+  /** Texts that are generated at once, others wait; 8 by default. */
+  readonly texts?: number;
 }
 
+const DEFAULT_TEXTS = 8;
 const DEFAULT_TOKENS = 4096;
 const DEFAULT_IN_FLIGHT = { webgpu: 4, wasm: 1 } as const;
-const CHUNK = 256; // tokens of a prompt that one step takes
+const CHUNK = 256; // tokens of prompts that one round takes
 const SHORT_CHUNK = 64; // on a CPU: a chunk can't be interrupted
-const DRAWN = -1; // stands for what was drawn in row 0
+const CHUNKS = 2; // rounds under way at once that take prompts only
 
 /** Loads a language model to generate with. Throws `format` for a model that cannot. */
 export async function openEngine(url: string | URL, options: EngineOptions = {}): Promise<Engine> {
-  const { cacheTokens, inFlight, ...loading } = options;
+  const { cacheTokens, inFlight, texts, ...loading } = options;
   checkCount('cacheTokens', cacheTokens);
   checkCount('inFlight', inFlight);
+  checkCount('texts', texts);
   const model = await load(url, loading);
   try {
     const engine = new PagedEngine(model, generating(model.manifest.language), options);
@@ -70,18 +88,6 @@ function checkCount(name: string, value: number | undefined): void {
   throw new EdgeRelaxError('input', `${name} is ${value}: a whole number above 0 is expected`);
 }
 
-/** The text that is being made. */
-interface Sequence {
-  /** Of the prompt, and then those that are known. */
-  readonly tokens: number[];
-  readonly pages: number[];
-  /** The pages as the model takes them; made anew when there are more. */
-  table: TensorData;
-  /** How many of the pages are whole and known by their text. */
-  kept: number;
-  text: Text;
-}
-
 class PagedEngine implements Engine {
   readonly backend: Engine['backend'];
   readonly context: number;
@@ -92,12 +98,19 @@ class PagedEngine implements Engine {
   readonly #chunk: number;
   readonly #inFlight: number;
   readonly #mostPages: number;
+  readonly #texts: number;
   #pool: PagePool;
   #lost = false;
-  #busy = false;
+  #rows: number[];
+  #waiting: Sequence[] = [];
+  #active: Sequence[] = [];
+  readonly #flying = new Set<Promise<void>>();
+  #working = false;
+  #wanted = false;
 
-  constructor(model: Model, language: Generating, { cacheTokens, inFlight }: EngineOptions) {
+  constructor(model: Model, language: Generating, options: EngineOptions) {
     const { context, page_size: size } = language;
+    const { cacheTokens, inFlight, texts = DEFAULT_TEXTS } = options;
     this.#model = model;
     this.#language = language;
     this.backend = model.backend;
@@ -109,13 +122,15 @@ class PagedEngine implements Engine {
     this.#inFlight = inFlight ?? DEFAULT_IN_FLIGHT[model.backend];
     this.#program = model.manifest.programs.find(({ name }) => name === model.variant);
     this.#chunk = this.#program?.adapter === 'gpu' ? CHUNK : SHORT_CHUNK;
+    this.#texts = texts;
+    this.#rows = this.#allRows();
   }
 
   /** Makes the cache. Throws where there is no room for it. */
   async allocate(): Promise<void> {
     const slots = this.#pool.count * this.#pool.size;
     try {
-      await this.#model.allocate({ slots, rows: 1 });
+      await this.#model.allocate({ slots, rows: this.#texts });
     } catch (cause) {
       if (!(cause instanceof EdgeRelaxError)) throw cause;
       throw new EdgeRelaxError(
@@ -143,26 +158,45 @@ class PagedEngine implements Engine {
     options: GenerateOptions,
   ): AsyncGenerator<Token, void> {
     this.#check(prompt);
-    this.#busy = true;
-    let sequence: Sequence | undefined;
+    const { signal } = options;
+    throwIfAborted(signal);
+    const bounds = { room: this.context - prompt.length, flight: this.#inFlight };
+    const sequence = new Sequence(prompt, sampling, options, bounds);
+    const wake = (): void => sequence.wake();
+    signal.addEventListener('abort', wake);
+    this.#waiting.push(sequence);
     try {
-      throwIfAborted(options.signal);
-      await this.#revive();
-      sequence = this.#begin(prompt);
-      options.onPrompt(sequence.pages.length * this.#pool.size);
-      await this.#prefill(sequence, options.signal);
-      yield* this.#decode(sequence, sampling, options);
-    } catch (error) {
-      this.#lost ||= error instanceof EdgeRelaxError && error.code === 'lost';
-      throw error;
+      for (;;) {
+        const token = await this.#next(sequence);
+        if (!token) return;
+        yield token;
+      }
     } finally {
-      if (sequence) this.#pool.release(sequence.pages);
-      this.#busy = false;
+      signal.removeEventListener('abort', wake);
+      sequence.ended = true;
+      this.#want(); // what it holds goes
+    }
+  }
+
+  /** The text's next token; none at its end. */
+  async #next(sequence: Sequence): Promise<Token | undefined> {
+    const { options, ready, flight } = sequence;
+    for (;;) {
+      throwIfAborted(options.signal);
+      const token = ready.shift();
+      if (token) {
+        sequence.taken++;
+        if (flight > 1) this.#want(); // one of those under way less
+        return token;
+      }
+      if (sequence.failure) throw sequence.failure.error;
+      if (sequence.ended) return undefined;
+      this.#want();
+      await sequence.changed;
     }
   }
 
   #check(prompt: readonly number[]): void {
-    if (this.#busy) throw new EdgeRelaxError('input', 'another text is being generated');
     if (prompt.length === 0) throw new EdgeRelaxError('input', 'the prompt has no tokens');
     const { vocabulary, context } = this;
     const bad = prompt.find((id) => !Number.isInteger(id) || id < 0 || id >= vocabulary);
@@ -178,144 +212,254 @@ class PagedEngine implements Engine {
     );
   }
 
+  /** Has rounds go on until there is nothing to begin. */
+  #want(): void {
+    this.#wanted = true;
+    if (this.#working) return;
+    this.#working = true;
+    void this.#work();
+  }
+
+  async #work(): Promise<void> {
+    while (this.#wanted) {
+      this.#wanted = false;
+      try {
+        await this.#pause();
+        await this.#revive();
+        await this.#round();
+      } catch (error) {
+        this.#fail(error);
+      }
+    }
+    this.#working = false;
+  }
+
+  /** What others ask for meanwhile goes into the same round; a CPU that computes lets them ask. */
+  #pause(): Promise<void> | undefined {
+    const several = this.#active.length + this.#waiting.length > 1;
+    return this.backend === 'wasm' || several ? turn() : undefined;
+  }
+
   /** After its device was lost the model is loaded anew, with an empty cache. */
   async #revive(): Promise<void> {
     if (!this.#lost) return;
     await this.#model.reload();
-    this.#pool = new PagePool(this.#pool.count, this.#pool.size);
     this.#lost = false;
   }
 
-  /** Finds what the cache has of a prompt; one token at least is computed anew. */
-  #begin(prompt: readonly number[]): Sequence {
-    const { pages, text } = this.#pool.find(prompt.slice(0, -1));
-    const table = tensor(new Int32Array(0), 1, 0);
-    return { tokens: [...prompt], pages, table, kept: pages.length, text };
-  }
-
-  /** Chunk after chunk, with one that waits while one is computed. */
-  async #prefill(sequence: Sequence, signal: AbortSignal): Promise<void> {
-    const { tokens, pages } = sequence;
-    let before = Promise.resolve();
-    for (let at = pages.length * this.#pool.size; at < tokens.length;) {
-      const chunk = tokens.slice(at, at + this.#chunk);
-      await this.#step(sequence, chunk, at);
-      at += chunk.length;
-      this.#keep(sequence, at);
-      await before;
-      throwIfAborted(signal);
-      before = this.#model.settled();
-      await this.#pause();
-    }
-  }
-
-  async *#decode(
-    sequence: Sequence,
-    sampling: Sampling,
-    options: GenerateOptions,
-  ): AsyncGenerator<Token, void> {
-    const { mask, signal } = options;
-    const drawing = new Drawing(sampling, options, this.vocabulary);
-    const length = sequence.tokens.length;
-    const most = Math.min(options.limit, this.context - length);
-    const atOnce = mask ? 1 : (options.inFlight ?? this.#inFlight); // a mask needs the token before
-    const flying: Promise<Token>[] = [];
-    if (drawing.role === 'adjusted') await this.#count(sequence.tokens);
-    for (let known = 0; known < most; known++) {
-      for (let k = known + flying.length; k < Math.min(known + atOnce, most); k++) {
-        const stepped = k > 0 ? this.#step(sequence, [DRAWN], length + k - 1) : undefined;
-        const previous = sequence.tokens[length + k - 1];
-        const allowed = mask && this.#allowed(stepped, mask(k > 0 ? previous : undefined));
-        const token = this.#draw(drawing, k, stepped, await allowed);
-        token.catch(() => undefined); // told when its turn comes, or dropped
-        flying.push(token);
-      }
-      const token = (await flying.shift()) as Token;
-      sequence.tokens.push(token.id);
-      this.#keep(sequence, length + known);
-      await this.#pause();
-      throwIfAborted(signal);
-      yield token;
-    }
-  }
-
-  /** The mask, which is made while the step is computed; a step that fails is told of first. */
-  async #allowed(
-    stepped: Promise<unknown> | undefined,
-    mask: Promise<Int32Array>,
-  ): Promise<Int32Array> {
-    mask.catch(() => undefined);
-    await stepped;
-    return mask;
-  }
-
-  /** Draws a token from the logits that are there when what was started before is done. */
-  async #draw(
-    drawing: Drawing,
-    step: number,
-    stepped: Promise<unknown> | undefined,
-    allowed: Int32Array | undefined,
-  ): Promise<Token> {
-    const top = drawing.logprobs ? this.#start('top', { rows: ROW }) : undefined;
-    const drawn = this.#start(drawing.role, drawing.inputs(step, allowed));
-    const [, best, found] = await Promise.all([stepped, top, drawn]);
-    return drawing.token(found, best);
-  }
-
-  /** Takes tokens into the cache, and leaves the logits after the last. */
-  #step(sequence: Sequence, tokens: readonly number[], at: number): Promise<Outputs> {
-    const { length } = tokens;
-    const { size } = this.#pool;
-    this.#reserve(sequence, at + length);
-    const positions = Int32Array.from({ length }, (_, k) => at + k);
-    const { pages } = sequence;
-    const slots = positions.map((p) => (pages[Math.floor(p / size)] ?? 0) * size + (p % size));
-    return this.#start('step', {
-      tokens: tensor(Int32Array.from(tokens), 1, length),
-      positions: tensor(positions, 1, length),
-      slots: tensor(slots, 1, length),
-      pages: sequence.table,
-      last: tensor(Int32Array.of(length - 1), 1),
-      rows: ROW,
+  /** Begins what can be; waits where enough is under way. */
+  async #round(): Promise<void> {
+    this.#reap();
+    const begun: Promise<unknown>[] = [];
+    await this.#prefill(begun);
+    await this.#stepAll(begun);
+    const draws = DRAWS.map((draw) => this.#drawAll(draw, begun)).filter((d) => d !== undefined);
+    if (begun.length === 0) return;
+    this.#wanted = true;
+    const done = Promise.all(begun).then(async () => {
+      if (draws.length === 0) return this.#model.settled();
+      for (const deliver of draws) await deliver();
     });
+    const landed: Promise<void> = done
+      .catch((error: unknown) => this.#fail(error))
+      .finally(() => this.#flying.delete(landed));
+    this.#flying.add(landed);
+    const flights = this.#active.map((sequence) => sequence.flight);
+    const most = draws.length > 0 ? Math.max(1, ...flights) : CHUNKS;
+    while (this.#flying.size >= most) await Promise.race(this.#flying);
   }
 
-  /** Pages for so many tokens; what was decoded before in the next ones counts for nothing. */
-  #reserve(sequence: Sequence, count: number): void {
-    const { pages, table } = sequence;
-    const needed = Math.ceil(count / this.#pool.size);
-    while (pages.length < needed) pages.push(this.#pool.take());
-    const width = bucket(pages.length, this.#mostPages);
-    if (table.data[pages.length - 1] === pages.at(-1) && table.data.length === width) return;
-    const padded = new Int32Array(width);
-    padded.set(pages);
-    sequence.table = tensor(padded, 1, width);
+  /** Takes back what texts hold that are over. */
+  #reap(): void {
+    const over = [...this.#active, ...this.#waiting].filter((sequence) => sequence.over);
+    if (over.length === 0) return;
+    for (const sequence of over) {
+      sequence.leave(this.#pool);
+      if (sequence.row >= 0) this.#rows.push(sequence.row);
+    }
+    this.#active = this.#active.filter((sequence) => !sequence.over);
+    this.#waiting = this.#waiting.filter((sequence) => !sequence.over);
   }
 
-  /** The first `cached` tokens are in the cache: pages that are whole can be found from now on. */
-  #keep(sequence: Sequence, cached: number): void {
-    const { size } = this.#pool;
-    for (; (sequence.kept + 1) * size <= cached; sequence.kept++) {
-      const page = sequence.pages[sequence.kept] as number;
-      const first = sequence.kept * size;
-      const tokens = sequence.tokens.slice(first, first + size);
-      sequence.text = this.#pool.keep(page, sequence.text, tokens);
+  /** Ends all texts that go on, and forgets what the cache has: it may never have come there. */
+  #fail(error: unknown): void {
+    this.#lost ||= error instanceof EdgeRelaxError && error.code === 'lost';
+    const failed = this.#active.length > 0 ? this.#active : this.#waiting;
+    for (const sequence of failed) sequence.fail(error);
+    this.#pool = new PagePool(this.#pool.count, this.#pool.size);
+    this.#active = [];
+    this.#waiting = this.#waiting.filter((sequence) => !sequence.over);
+    for (const sequence of this.#waiting) {
+      sequence.row = -1;
+      sequence.counted = false;
+    }
+    this.#rows = this.#allRows();
+  }
+
+  #allRows(): number[] {
+    return Array.from({ length: this.#texts }, (_, k) => this.#texts - 1 - k);
+  }
+
+  /** Up to a chunk of prompts, the oldest first. Texts begin when those before are through. */
+  async #prefill(begun: Promise<unknown>[]): Promise<void> {
+    let left = this.#chunk;
+    for (const sequence of [...this.#active]) left -= await this.#take(sequence, left, begun);
+    while (left > 0) {
+      const sequence = this.#admit();
+      if (!sequence) return;
+      left -= await this.#take(sequence, left, begun);
     }
   }
 
-  /** Counts the prompt's tokens, for penalties. */
-  async #count(prompt: readonly number[]): Promise<void> {
-    await this.#start('clear', { rows: ROW });
-    await this.#start('count', Drawing.counts(prompt));
+  /** Takes up to `most` of a prompt; gives how many it took. */
+  async #take(sequence: Sequence, most: number, begun: Promise<unknown>[]): Promise<number> {
+    const count = Math.min(sequence.pending, most);
+    if (sequence.pending <= 1 || count === 0 || sequence.over) return 0;
+    if (!(await this.#reserve(sequence, count))) return 0;
+    begun.push(this.#step([sequence], count));
+    return count;
+  }
+
+  /** The text that waits the longest, if there is a row for it, and pages for what it has. */
+  #admit(): Sequence | undefined {
+    const sequence = this.#waiting[0];
+    if (!sequence || (sequence.row < 0 && this.#rows.length === 0)) return undefined;
+    sequence.begin(this.#pool);
+    const pages = Math.ceil((sequence.tokens.length + 1) / this.#pool.size);
+    if (pages - sequence.pages.length > this.#pool.available && this.#active.length > 0) {
+      sequence.leave(this.#pool);
+      return undefined;
+    }
+    if (sequence.drawn === 0) sequence.options.onPrompt(sequence.cached);
+    if (sequence.row < 0) sequence.row = this.#rows.pop() as number;
+    this.#waiting.shift();
+    this.#active.push(sequence);
+    return sequence;
+  }
+
+  /** Pages for a text's next tokens, of the newest other one if need be; false if it is over by then. */
+  async #reserve(sequence: Sequence, count: number): Promise<boolean> {
+    for (;;) {
+      try {
+        sequence.reserve(this.#pool, count);
+        return true;
+      } catch (error) {
+        if (!this.#active.some((other) => other !== sequence && other.pages.length > 0))
+          throw error;
+      }
+      while (this.#flying.size > 0) await Promise.all(this.#flying); // tokens that come are kept
+      this.#reap();
+      if (!this.#active.includes(sequence)) return false;
+      const newest = this.#active.findLast((other) => other !== sequence && other.pages.length > 0);
+      if (!newest) continue;
+      newest.leave(this.#pool);
+      this.#active = this.#active.filter((other) => other !== newest);
+      this.#waiting.unshift(newest);
+    }
+  }
+
+  /** One step for all that go on from one token. */
+  async #stepAll(begun: Promise<unknown>[]): Promise<void> {
+    const ready = (sequence: Sequence): boolean =>
+      this.#active.includes(sequence) && sequence.pending === 1 && sequence.goesOn;
+    for (const sequence of this.#active.filter(ready)) {
+      if (ready(sequence)) await this.#reserve(sequence, 1);
+    }
+    const going = this.#active.filter(ready);
+    if (going.length > 0) begun.push(this.#step(going, 1));
+  }
+
+  /** Takes the next tokens of texts into the cache, and leaves the logits after the last. */
+  #step(texts: readonly Sequence[], count: number): Promise<Outputs> {
+    const { size } = this.#pool;
+    const { length } = texts;
+    const width = bucket(Math.max(...texts.map(({ pages }) => pages.length)), this.#mostPages);
+    const make = (): Int32Array<ArrayBuffer> => new Int32Array(length * count);
+    const [tokens, positions, slots] = [make(), make(), make()];
+    const tables = new Int32Array(length * width);
+    for (const [k, sequence] of texts.entries()) {
+      const { cached, pages } = sequence;
+      const at = Array.from({ length: count }, (_, j) => cached + j);
+      tables.set(pages, k * width);
+      tokens.set(sequence.next(count), k * count);
+      positions.set(at, k * count);
+      slots.set(
+        at.map((p) => (pages[Math.floor(p / size)] ?? 0) * size + (p % size)),
+        k * count,
+      );
+    }
+    const started = this.#start('step', {
+      tokens: tensor(tokens, length, count),
+      positions: tensor(positions, length, count),
+      slots: tensor(slots, length, count),
+      pages: tensor(tables, length, width),
+      last: tensor(new Int32Array(length).fill(count - 1), length),
+      rows: rowsOf(texts),
+    });
+    for (const sequence of texts) {
+      sequence.advance(this.#pool, count);
+      if (sequence.fresh) this.#ask(sequence);
+    }
+    return started;
+  }
+
+  /** Asks for what may come next, while the step is computed. A mask that fails fails its own text. */
+  #ask(sequence: Sequence): void {
+    const { mask } = sequence.options;
+    if (!mask || sequence.asked === sequence.drawn) return;
+    sequence.asked = sequence.drawn;
+    const previous = sequence.drawn > 0 ? sequence.tokens.at(-1) : undefined;
+    mask(previous).then(
+      (allowed) => {
+        sequence.allowed = allowed;
+        this.#want();
+      },
+      (error: unknown) => {
+        sequence.fail(error);
+        this.#want();
+      },
+    );
+  }
+
+  /** A token for all whose logits are there and that draw alike; gives what delivers them. */
+  #drawAll(draw: Draw, begun: Promise<unknown>[]): (() => Promise<void>) | undefined {
+    const texts = this.#active.filter(
+      (sequence) =>
+        sequence.draw === draw &&
+        sequence.fresh &&
+        sequence.goesOn &&
+        (!sequence.options.mask || sequence.allowed),
+    );
+    if (texts.length === 0) return undefined;
+    if (draw === 'adjusted') for (const sequence of texts) this.#count(sequence, begun);
+    const scored = texts.some(({ logprobs }) => logprobs);
+    const top = scored ? this.#start('top', { rows: rowsOf(texts) }) : undefined;
+    const drawn = this.#start(draw, drawInputs(draw, texts, this.vocabulary));
+    for (const sequence of texts) {
+      sequence.drawn++;
+      sequence.fresh = false;
+      sequence.allowed = undefined;
+    }
+    begun.push(drawn, ...(top ? [top] : []));
+    return async () => {
+      const [results, best] = [await drawn, await top];
+      for (const [k, sequence] of texts.entries()) {
+        sequence.add(tokenOf(k, sequence.logprobs, results, best), this.#pool);
+      }
+    };
+  }
+
+  /** Sets the counts of a text's row, for penalties. */
+  #count(sequence: Sequence, begun: Promise<unknown>[]): void {
+    if (sequence.counted) return;
+    sequence.counted = true;
+    const { row, prompt, tokens } = sequence;
+    begun.push(this.#start('clear', { rows: rowsOf([sequence]) }));
+    begun.push(this.#start('count', countInputs(row, prompt, tokens.slice(prompt.length))));
   }
 
   #start(role: Role, inputs: Record<string, TensorData>): Promise<Outputs> {
     return this.#model.start(inputs, { function: this.#language.functions[role] ?? role });
-  }
-
-  /** A CPU that computes lets others have their turn, such as who wants to abort. */
-  #pause(): Promise<void> | undefined {
-    return this.backend === 'wasm' ? turn() : undefined;
   }
 }
 

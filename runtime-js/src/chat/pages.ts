@@ -16,6 +16,7 @@ export class PagePool {
   readonly count: number;
   readonly size: number;
   readonly #free: number[];
+  readonly #holders: number[];
   /** By the text before a page and the page's own tokens. */
   readonly #kept = new Map<string, { readonly page: number; readonly text: Text }>();
   readonly #keys = new Map<number, string>();
@@ -26,6 +27,7 @@ export class PagePool {
     this.count = count;
     this.size = size;
     this.#free = Array.from({ length: count }, (_, k) => count - 1 - k);
+    this.#holders = new Array<number>(count).fill(0);
   }
 
   /** Pages that can be taken. */
@@ -35,8 +37,13 @@ export class PagePool {
 
   /** A page, its contents lost. Throws `context` where all are in use. */
   take(): number {
-    const free = this.#free.pop();
-    if (free !== undefined) return free;
+    const page = this.#free.pop() ?? this.#forget();
+    this.#holders[page] = 1;
+    return page;
+  }
+
+  /** The page that was given back the longest ago. */
+  #forget(): number {
     const [oldest] = this.#idle;
     if (oldest === undefined) {
       throw new EdgeRelaxError(
@@ -50,15 +57,22 @@ export class PagePool {
     return oldest;
   }
 
-  /** Takes the whole pages that keep the beginning of a text, and says what they end with. */
+  /**
+   * Takes the whole pages that keep the beginning of a text, and says what they end with. Others may
+   * hold them too.
+   */
   find(tokens: readonly number[]): { readonly pages: number[]; readonly text: Text } {
     const pages: number[] = [];
     let text = START;
     for (let end = this.size; end <= tokens.length; end += this.size) {
       const found = this.#kept.get(keyOf(text, tokens.slice(end - this.size, end)));
-      if (!found || !this.#idle.delete(found.page)) break; // another text's
+      if (!found) break;
       pages.push(found.page);
       text = found.text;
+    }
+    for (const page of pages) {
+      this.#holders[page] = (this.#holders[page] ?? 0) + 1;
+      this.#idle.delete(page);
     }
     return { pages, text };
   }
@@ -77,6 +91,9 @@ export class PagePool {
   /** Gives pages of a text back: its end is forgotten before its beginning. */
   release(pages: readonly number[]): void {
     for (const page of [...pages].reverse()) {
+      const others = (this.#holders[page] ?? 1) - 1;
+      this.#holders[page] = others;
+      if (others > 0) continue;
       if (this.#keys.has(page)) this.#idle.add(page);
       else this.#free.push(page);
     }

@@ -164,8 +164,7 @@ const format = byField('type', {
   grammar: object({ grammar: filled }),
 });
 
-const single: Check = (value, at) =>
-  value === 1 ? undefined : `${at} is not 1: a request has one answer`;
+export const MOST_ANSWERS = 16;
 
 const PARAMETERS: Record<string, Check> = {
   model: text,
@@ -180,7 +179,7 @@ const PARAMETERS: Record<string, Check> = {
   logit_bias: mapOf(range(-100, 100)),
   seed: integer,
   stop: either(filled, upTo(16, listOf(filled))),
-  n: single,
+  n: both(several, range(1, MOST_ANSWERS)),
   user: text,
   response_format: format,
   stream_options: optional({ include_usage: flag }),

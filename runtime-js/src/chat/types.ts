@@ -69,7 +69,8 @@ export interface Parameters {
   /** Equal seeds give equal answers, on one device. */
   readonly seed?: number | null;
   readonly stop?: string | readonly string[] | null;
-  readonly n?: 1 | null;
+  /** How many answers, made at once; those after the first have the seeds after its seed. */
+  readonly n?: number | null;
   /** Goes on behind tokens that end a text, to the limit. */
   readonly ignore_eos?: boolean | null;
   readonly user?: string | null;
@@ -151,19 +152,19 @@ interface Answer<Object extends string> {
   readonly model: string;
 }
 
+export interface ChatChoice {
+  readonly index: number;
+  readonly message: {
+    readonly role: 'assistant';
+    readonly content: string | null;
+    readonly tool_calls?: readonly ToolCall[];
+  };
+  readonly finish_reason: FinishReason;
+  readonly logprobs: ChatLogprobs | null;
+}
+
 export interface ChatCompletion extends Answer<'chat.completion'> {
-  readonly choices: readonly [
-    {
-      readonly index: 0;
-      readonly message: {
-        readonly role: 'assistant';
-        readonly content: string | null;
-        readonly tool_calls?: readonly ToolCall[];
-      };
-      readonly finish_reason: FinishReason;
-      readonly logprobs: ChatLogprobs | null;
-    },
-  ];
+  readonly choices: readonly [ChatChoice, ...ChatChoice[]];
   readonly usage: Usage;
   readonly timings: Timings;
 }
@@ -177,7 +178,7 @@ export interface ChatDelta {
 export interface ChatChunk extends Answer<'chat.completion.chunk'> {
   /** None in the chunk of usage. */
   readonly choices: readonly {
-    readonly index: 0;
+    readonly index: number;
     readonly delta: ChatDelta;
     readonly finish_reason: FinishReason | null;
     readonly logprobs: ChatLogprobs | null;
@@ -198,7 +199,7 @@ export interface CompletionLogprobs {
 export interface Completion extends Answer<'text_completion'> {
   /** None in the chunk of usage. */
   readonly choices: readonly {
-    readonly index: 0;
+    readonly index: number;
     readonly text: string;
     readonly finish_reason: 'stop' | 'length' | null;
     readonly logprobs: CompletionLogprobs | null;

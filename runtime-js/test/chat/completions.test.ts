@@ -304,3 +304,77 @@ describe('a completion', () => {
     });
   });
 });
+
+describe('several answers to one request', () => {
+  const request = { messages: MESSAGES, n: 3, seed: 7 } as const;
+
+  it('are made at once, with seeds of their own and the prompt counted once', async () => {
+    const engine = saying('one', 'three', 'five');
+    const answer = await chatOf(engine).chat.completions.create(request);
+    expect(answer.choices.map(({ index, message }) => [index, message.content])).toEqual([
+      [0, 'one'],
+      [1, 'three'],
+      [2, 'five'],
+    ]);
+    expect(engine.most).toBe(3);
+    expect(engine.asked.map(({ sampling }) => sampling.seed)).toEqual([7, 8, 9]);
+    const prompt = engine.asked[0]?.prompt.length ?? 0;
+    const said = 'onethreefive'.length + 3;
+    expect(answer.usage).toMatchObject({
+      prompt_tokens: prompt,
+      completion_tokens: said,
+      total_tokens: prompt + said,
+    });
+  });
+
+  it('come in one stream, each under its index, with one chunk of usage', async () => {
+    const stream = chatOf(saying('one', 'three', 'five')).chat.completions.create({
+      ...request,
+      stream: true,
+      stream_options: { include_usage: true },
+    });
+    const chunks = await collected(stream);
+    const of = (index: number) =>
+      chunks.filter(({ choices }) => choices[0]?.index === index).map(({ choices }) => choices[0]);
+    for (const [index, said] of ['one', 'three', 'five'].entries()) {
+      const mine = of(index);
+      expect(mine[0]?.delta).toEqual({ role: 'assistant', content: '' });
+      expect(mine.map((choice) => choice?.delta.content ?? '').join('')).toBe(said);
+      expect(mine.at(-1)?.finish_reason).toBe('stop');
+    }
+    expect(new Set(chunks.map(({ id }) => id)).size).toBe(1);
+    expect(chunks.filter(({ usage }) => usage).length).toBe(1);
+    expect(chunks.at(-1)?.usage?.completion_tokens).toBe('onethreefive'.length + 3);
+  });
+
+  it('end together where one fails', async () => {
+    const engine = new FakeEngine(
+      function* () {
+        for (;;) yield { id: 97 };
+      },
+      function* () {
+        yield { id: 97 };
+        throw new Error('no more');
+      },
+    );
+    engine.context = 1e6;
+    const chat = chatOf(engine);
+    expect(await told(() => chat.completions.create({ prompt: 'x', n: 2 }))).toContain('no more');
+    expect(engine.running).toBe(0);
+  });
+
+  it('of texts have their probabilities', async () => {
+    const script = [{ id: 97, logprob: -1, top: [] }];
+    const chat = chatOf(new FakeEngine(() => script));
+    const { choices } = await chat.completions.create({
+      prompt: 'x',
+      n: 2,
+      max_tokens: 1,
+      logprobs: 0,
+    });
+    expect(choices.map(({ index, text, logprobs }) => [index, text, logprobs?.tokens])).toEqual([
+      [0, 'a', ['a']],
+      [1, 'a', ['a']],
+    ]);
+  });
+});

@@ -52,7 +52,8 @@ const BAD: readonly (readonly [string, object, string])[] = [
   ['seed', { seed: 0.5 }, 'seed is no integer'],
   ['an empty stop', { stop: '' }, 'stop is empty'],
   ['stops', { stop: ['a', 1] }, 'stop'],
-  ['n', { n: 2 }, 'n is not 1'],
+  ['n', { n: 17 }, 'n is no number from 1 to 16'],
+  ['n of nothing', { n: 0 }, 'n is 0; it is 1 at least'],
   ['signal', { signal: {} }, 'signal is no AbortSignal'],
   ['top_logprobs alone', { top_logprobs: 2 }, 'top_logprobs needs logprobs'],
   ['top_logprobs', { logprobs: true, top_logprobs: 21 }, 'top_logprobs is no number from 0 to 20'],
@@ -183,19 +184,22 @@ describe('an answer that is given up', () => {
     expect(await next(chat)).toBe('next');
   });
 
-  it('before its turn leaves the others alone', async () => {
+  it('leaves the others alone that are made meanwhile', async () => {
     const engine = saying('one', 'two');
     const chat = chatOf(engine);
     const controller = new AbortController();
-    const [first, aborted, last] = await Promise.allSettled([
+    const answers = Promise.allSettled([
       chat.chat.completions.create({ messages: MESSAGES }),
       chat.chat.completions.create({ messages: MESSAGES, signal: controller.signal }),
       chat.chat.completions.create({ messages: MESSAGES }),
-      controller.abort(),
     ]);
+    while (engine.taken < 3) await new Promise((resolve) => setTimeout(resolve));
+    controller.abort();
+    const [first, aborted, last] = await answers;
     expect(first.status === 'fulfilled' && first.value.choices[0].message.content).toBe('one');
     expect(aborted).toMatchObject({ status: 'rejected', reason: { code: 'abort' } });
     expect(last.status === 'fulfilled' && last.value.choices[0].message.content).toBe('two');
+    expect([engine.most, engine.running]).toEqual([3, 0]);
   });
 
   it('before it begins never reaches the engine', async () => {
@@ -208,7 +212,7 @@ describe('an answer that is given up', () => {
     expect(engine.asked.length).toBe(0);
   });
 
-  it('unread is made to its end and does not stand in the way', async () => {
+  it('unread does not stand in the way', async () => {
     const chat = chatOf(saying('unread', 'read'));
     chat.chat.completions.create({ messages: MESSAGES, stream: true });
     expect(await next(chat)).toBe('read');
@@ -231,7 +235,7 @@ describe('an answer that is given up', () => {
 });
 
 describe('dispose', () => {
-  it('ends what runs and what waits, and frees the engine once', async () => {
+  it('ends all that runs, and frees the engine once', async () => {
     const engine = new FakeEngine(function* () {
       for (;;) yield { id: 97 };
     });

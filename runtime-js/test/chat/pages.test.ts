@@ -7,7 +7,9 @@ describe('a pool of pages', () => {
     const [a, b] = [pool.take(), pool.take()];
     const text = pool.keep(a, START, [5, 6]);
     pool.keep(b, text, [7, 8]);
-    expect(pool.find([5, 6, 7, 8]).pages).toEqual([]); // another text holds them
+    expect(pool.find([5, 6, 7, 8]).pages).toEqual([a, b]); // held by two texts now
+    pool.release([a, b]);
+    expect(pool.available).toBe(1);
     pool.release([a, b]);
     expect(pool.available).toBe(3);
     expect(pool.find([5, 6, 7, 8, 9]).pages).toEqual([a, b]);
