@@ -3,7 +3,7 @@
 import json
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -22,6 +22,7 @@ from edgerelax.ir.diagnostics import InputError
 HELP = (
     ("/reset", "forget what was said"),
     ("/system TEXT", "what the model shall be, from here on and from the start; alone: nothing"),
+    ("/image FILE", "an image that goes with the next turn"),
     ("/stats", "tokens per second, time to the first token, use of the cache"),
     ("/exit", "end, as Ctrl-D does; Ctrl-C stops an answer"),
 )
@@ -31,6 +32,9 @@ def chat(
     artifact: Annotated[Path, typer.Argument(help="An artifact folder of a language model.")],
     prompt: Annotated[
         str | None, typer.Option(help="Answer this and end; - or a pipe: what stdin has.")
+    ] = None,
+    image: Annotated[
+        list[Path] | None, typer.Option(help="An image that goes with what is said first.")
     ] = None,
     system: Annotated[str | None, typer.Option(help="What the model shall be.")] = None,
     temperature: Annotated[float | None, typer.Option(min=0, max=2, help="0: no chance.")] = None,
@@ -64,17 +68,19 @@ def chat(
         conversation = Conversation(loaded, system, settings)
         if once:
             text = sys.stdin.read() if prompt in (None, "-") else prompt
-            _answer_once(conversation, text or "", as_json)
+            _answer_once(conversation, text or "", image or (), as_json)
         else:
-            Terminal(loaded, conversation).run()
+            Terminal(loaded, conversation, image or ()).run()
 
 
-def _answer_once(conversation: Conversation, text: str, as_json: bool) -> None:
+def _answer_once(
+    conversation: Conversation, text: str, images: Sequence[Path], as_json: bool
+) -> None:
     if not text.strip():
         raise InputError("nothing to answer: the prompt is empty")
     work, parts = Work(), []
     with _interrupts(work):
-        for part in conversation.ask(text, work):
+        for part in conversation.ask(text, work, images):
             parts.append(part)
             if not as_json:
                 print(part, end="", flush=True)
@@ -96,8 +102,11 @@ def _fields(record: Any) -> dict[str, Any]:
 class Terminal:
     """Reads turns and commands until the end of input."""
 
-    def __init__(self, loaded: LoadedChat, conversation: Conversation) -> None:
+    def __init__(
+        self, loaded: LoadedChat, conversation: Conversation, images: Sequence[Path] = ()
+    ) -> None:
         self._loaded, self._conversation = loaded, conversation
+        self._images = list(images)
         self._console = Console(highlight=False)
         self._last: Work | None = None
 
@@ -128,10 +137,11 @@ class Terminal:
                 return None
 
     def _answer(self, text: str) -> None:
-        work = Work()
+        work, images = Work(), list(self._images)
+        self._images.clear()
         try:
             with _interrupts(work):
-                for part in self._conversation.ask(text, work):
+                for part in self._conversation.ask(text, work, images):
                     print(part, end="", flush=True)
         except InputError as error:  # one that does not fit, say: the chat goes on
             self._console.print("[red]error[/red]:", end=" ")
@@ -152,6 +162,9 @@ class Terminal:
             case "/system":
                 self._conversation.system = rest or None
                 self._tell("done" if rest else "none")
+            case "/image":
+                self._images += [Path(rest)] if rest else []
+                self._tell(f"with the next turn: {', '.join(map(str, self._images)) or 'none'}")
             case "/stats":
                 self._tell(self._figures())
             case "/help":

@@ -39,6 +39,7 @@ def test_one_answer(
     [
         (("--prompt", " "), "the prompt is empty"),
         (("--prompt", "x" * 2000), "tokens, and the model takes 1024 in all"),
+        (("--prompt", "x", "--image", "a.png"), "this model sees no images"),
         (("--prompt", "x", "--device", "tpu"), "known: auto, cpu, wgpu"),
     ],
 )
