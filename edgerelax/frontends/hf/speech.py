@@ -42,6 +42,8 @@ def load_speech(
     mel = mel_of(folder, sizes)
     info = info_of(folder, settings, mel)
     text = text_of(folder, settings)
+    if not text.eos:
+        raise InputError(f"{folder.name}: nothing says which token ends a text (eos_token_id)")
     model = whisper_of(folder, sizes, quantiser)
     name = settings.text("model_type")
     return speech_module(model, mel, info, dims, name, text, cache or "f32")
