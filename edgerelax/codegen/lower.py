@@ -319,9 +319,9 @@ class _Function:
             for value in (*call.args, *self._results(binding)):
                 place = self.plan.places.get(self.plan.root(value))
                 if place is not None:
-                    self._ensure(place.slab)
+                    self._ensure(place)
             for place in self.plan.workspaces.get(binding, ()):
-                self._ensure(place.slab)
+                self._ensure(place)
 
     def _ensure_known_slabs(self) -> None:
         """Grow what the inputs' sizes determine before anything is recorded.
@@ -329,14 +329,26 @@ class _Function:
         Growing forgets recorded lists.
         """
         for number in range(len(self.slabs)):
-            self._ensure(number)
+            self._ensure_whole(number)
 
-    def _ensure(self, number: int) -> None:
-        """Grow a slab of symbolic size once its size is known, before anything is in it."""
+    def _ensure(self, place: Place) -> None:
+        """Have its slab hold a place, before anything is in it.
+
+        The slab's size may be known in one arm of a branch alone, and the place be used elsewhere.
+        """
+        if not self._ensure_whole(place.slab):
+            self.f.ensure(self.slabs[place.slab], self.integers.reg(place.offset + place.bytes))
+
+    def _ensure_whole(self, number: int) -> bool:
+        """Grow a slab to its size, once; False where that is not known here."""
         size = self.plan.slabs[number].size
-        if number not in self.grown and self.integers.is_defined(size):
-            self.grown.add(number)
-            self.f.ensure(self.slabs[number], self.integers.reg(size))
+        if number in self.grown:
+            return True
+        if not self.integers.is_defined(size):
+            return False
+        self.grown.add(number)
+        self.f.ensure(self.slabs[number], self.integers.reg(size))
+        return True
 
     def _launch(self, binding: graph.Binding, call: CallTIR) -> None:
         schedule = self.schedules[call.func, call.device]
@@ -494,7 +506,7 @@ class _Function:
 
     def _to_device(self, binding: graph.Binding, value: Value, device: str) -> None:
         place = self.plan.places[self.plan.root(binding.var)]
-        self._ensure(place.slab)
+        self._ensure(place)
         source = self._own_range(value, self._home(value))
         move = self.f.to_cpu if device == "cpu" else self.f.to_gpu
         move(self._slab_binding(place), source)
@@ -540,8 +552,7 @@ class _Function:
         place = self.plan.places[target]
         size = self.integers.reg(_bytes(source))
         slab = self.plan.slabs[place.slab]
-        self._ensure(place.slab)
-        if place.slab not in self.grown:  # its size follows from which arm it was
+        if not self._ensure_whole(place.slab):  # its size follows from which arm it was
             self.builder.keep(self.slabs[place.slab])
             self.f.ensure(self.slabs[place.slab], size)
         offset = None if place.offset.as_int() == 0 else self.integers.reg(place.offset)

@@ -98,6 +98,7 @@ class ProgramBuilder:
     libraries: set[int] = field(default_factory=set)  # places among the kernels
     functions: list["FunctionBuilder"] = field(default_factory=list)
     regions: int = 0
+    _aside: int | None = None
 
     def string(self, text: str) -> int:
         return self.strings.setdefault(text, len(self.strings))
@@ -111,6 +112,12 @@ class ProgramBuilder:
         """A slab that has `size` bytes when a run begins; `ensure` makes it larger, and empty."""
         self.slabs.append(Slab(_device(device), size))
         return len(self.slabs) - 1
+
+    def aside(self) -> int:
+        """The slab by way of which the gpu copies within one of its buffers."""
+        if self._aside is None:
+            self._aside = self.slab("gpu")
+        return self._aside
 
     def keep(self, slab: int) -> None:
         """Let the slab's contents outlive that it grows."""
@@ -342,7 +349,15 @@ class FunctionBuilder:
         self._emit("dispatch", kernel, grid, _places(bindings), tuple(scalars))
 
     def copy(self, device: str, dst: Binding, src: Binding) -> None:
-        """Both bindings have equal bytes; on the gpu they do not overlap."""
+        """Both bindings have equal bytes; on the gpu they do not overlap.
+
+        There it is no command for a region if both are of one buffer, as WebGPU copies between two.
+        """
+        if device == "gpu" and (dst.kind, dst.index) == (src.kind, src.index):
+            aside = Binding("slab", self.program.aside(), src.bytes)
+            self.ensure(aside.index, src.bytes)
+            self.copy(device, aside, src)
+            src = aside
         self._bound(_device(device), (dst, src))
         self._emit("copy", _device(device), _place(dst), _place(src))
 

@@ -63,6 +63,59 @@ def test_only_slabs_sized_by_a_branch_are_kept_when_they_grow() -> None:
 
 
 @BOTH
+def test_arms_of_one_known_size(host: str) -> None:
+    """What an arm gives and where it goes may be parts of one buffer."""
+    rising = arm(node("Relu", ["x"], ["p"]), node("CumSum", ["p", "zero"], ["a"]), out="a")
+    falling = arm(node("Neg", ["x"], ["q"]), node("CumSum", ["q", "zero"], ["b"]), out="b")
+    nodes = [
+        node("If", ["more"], ["chosen"], then_branch=rising, else_branch=falling),
+        node("Exp", ["chosen"], ["z"]),
+    ]
+    inputs = [("more", BOOL, []), ("x", F32, [5])]
+    proto = model(nodes, inputs, [("z", F32, [5])], {"zero": np.int64(0)})
+    agree(proto, host, *({"more": np.array(more), "x": floats(5)} for more in (True, False)))
+
+
+def arms_of_other_sizes() -> onnx.ModelProto:
+    """One arm computes as many elements more as its input has that are not 0.
+
+    What the other one computes, and what comes after, is smaller for sure: it may lie where that
+    did.
+    """
+    counted = arm(
+        node("NonZero", ["x"], ["places"]),
+        node("Cast", ["places"], ["numbers"], to=F32),
+        node("Squeeze", ["numbers", "first"], ["row"]),
+        node("Concat", ["row", "y"], ["longer"], axis=0),
+        node("CumSum", ["longer", "zero"], ["sums"]),
+        node("ReduceSum", ["sums"], ["a"], keepdims=0),
+        out="a",
+    )
+    plain = arm(
+        node("CumSum", ["y", "zero"], ["others"]),
+        node("ReduceMax", ["others"], ["b"], keepdims=0),
+        out="b",
+    )
+    nodes = [
+        node("If", ["more"], ["chosen"], then_branch=counted, else_branch=plain),
+        node("CumSum", ["y", "zero"], ["later"]),
+        node("ReduceSum", ["later"], ["total"], keepdims=0),
+        node("Add", ["chosen", "total"], ["z"]),
+    ]
+    inputs = [("more", BOOL, []), ("x", F32, ["m"]), ("y", F32, ["n"])]
+    return model(nodes, inputs, [("z", F32, [])], {"zero": np.int64(0), "first": np.array([0])})
+
+
+@BOTH
+def test_what_lies_in_a_slab_that_another_arm_sizes(host: str) -> None:
+    """The arm that does not know the slab's size comes first, then the one that does, larger."""
+    x = np.array([1, 0, 2], np.float32)
+    agree(arms_of_other_sizes(), host, *({"more": np.array(more), "x": x, "y": floats(n)}
+                                         for n, more in ((700, False), (700, True),
+                                                         (900, False), (300, False))))  # fmt: skip
+
+
+@BOTH
 def test_branch_on_an_input(host: str) -> None:
     then = arm(node("Neg", ["x"], ["a"]), out="a")
     other = arm(node("Abs", ["x"], ["b"]), out="b")
