@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edgerelax.artifact.manifest import LanguageInfo
+from edgerelax.artifact.manifest import LanguageInfo, Manifest, SymbolInfo
 from edgerelax.chat.paged import bucket
 from edgerelax.hosts.session import Session
 from edgerelax.ir.diagnostics import InputError
@@ -26,11 +26,20 @@ class Listener:
         self.context, self.vocabulary = language.context, language.vocabulary
         self._session, self._names, self._size = session, language.functions, language.page_size
         self._most = -(-language.context // language.page_size)
+        self._samples = _samples_of(session.artifact.manifest, self._names["encode"])
         session.allocate({"slots": self._most * self._size, "rows": 1})
+
+    @property
+    def window(self) -> int | None:
+        """How many samples `hear` takes at most; None: all of the model's window."""
+        hi, multiple = self._samples.hi, self._samples.multiple_of
+        return None if hi is None else hi // multiple * multiple
 
     def hear(self, audio: Samples) -> None:
         """Take a window's audio, or less; the text begins anew."""
-        self._run("encode", audio=audio[None])
+        least, multiple = self._samples.lo, self._samples.multiple_of
+        size = -(-max(len(audio), least) // multiple) * multiple
+        self._run("encode", audio=np.pad(audio, (0, size - len(audio)))[None])
 
     def take(self, tokens: Sequence[int], at: int) -> None:
         """Take tokens of the text, the first of them at a position that is not after the end."""
@@ -62,3 +71,11 @@ class Listener:
 
     def _run(self, role: str, **inputs: NDArray[np.generic]) -> dict[str, NDArray[np.generic]]:
         return self._session.run({**inputs, "rows": ROW}, self._names[role])
+
+
+def _samples_of(manifest: Manifest, function: str) -> SymbolInfo:
+    """What sizes of audio an artifact's function was made for."""
+    given = next(f for f in manifest.functions if f.name == function).inputs
+    shape = next(tensor for tensor in given if tensor.name == "audio").shape or [1, 0]
+    size = shape[1]
+    return SymbolInfo(lo=size, hi=size) if isinstance(size, int) else manifest.symbols[size]

@@ -146,6 +146,11 @@ class Transcriber:
                 f"temperatures {list(options.temperatures)}: one at least, none below 0"
             )
 
+    @property
+    def window_size(self) -> int:
+        """Samples of a window: the model's, or fewer where the artifact was made for fewer."""
+        return self._listener.window or self.info.window
+
     # One window
 
     def window(
@@ -266,7 +271,7 @@ class Transcription:
         prompt = options.prompt.strip()
         said = owner.text.tokenizer.encode(f" {prompt}", framed=False) if prompt else []
         while at < len(audio):
-            window = audio[at : at + info.window]
+            window = audio[at : at + owner.window_size]
             tokens, how, no_speech = owner.window(window, self, owner.history(said))
             parts, reached = parts_of(tokens, info, len(window)) if tokens else ([], len(window))
             kept = [part for part in parts if part.end > part.start and owner.words(part.tokens)]
