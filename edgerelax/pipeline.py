@@ -42,6 +42,7 @@ from edgerelax.passes.fold_transposes import fold_transposes
 from edgerelax.passes.fuse import fuse
 from edgerelax.passes.fuse_attention import fuse_attention
 from edgerelax.passes.fuse_loops import fuse_loops
+from edgerelax.passes.fuse_siblings import fuse_siblings
 from edgerelax.passes.guard import guard
 from edgerelax.passes.inline import inline
 from edgerelax.passes.integer_products import integer_products
@@ -103,6 +104,7 @@ OPTIONAL = frozenset(
         "dispatch_library",
         "layout",
         "fuse",
+        "fuse_siblings",
         "in_place",
         "strategies",
         "reuse",
@@ -114,7 +116,8 @@ operands, reuse of memory, capture and replay of command lists."""
 
 
 PLACES = frozenset(
-    [p.__name__ for p in GRAPH if GRAPH.count(p) == 1] + ["place", "fuse", "fuse_loops"]
+    [p.__name__ for p in GRAPH if GRAPH.count(p) == 1]
+    + ["place", "fuse", "fuse_loops", "fuse_siblings"]
 )
 """Passes that others may be put before: those that stand in one place."""
 
@@ -270,6 +273,9 @@ class _Variants:
                 _named("place", lambda m: place(m, device=device)),  # fuse must not cross devices
                 _named("fuse", lambda m: fuse(m, max_buffers=max_buffers)),  # decides the groups
                 fuse_loops,  # merges each into one loop function
+                _named(  # after fuse_loops: what is left are launches
+                    "fuse_siblings", lambda m: fuse_siblings(m, max_buffers=max_buffers)
+                ),
                 dce,  # loop functions that were merged away
             )
             module = self._lower(device)

@@ -8,7 +8,7 @@ iteration as `WORKGROUP`. Vectors have 4 lanes; on the GPU also 2, to store pair
 Operations on 16-bit and 8-bit floats are computed in f32 and rounded where stored or cast.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -365,6 +365,43 @@ def walk_exprs(body: tuple[KStmt, ...]) -> Iterator[KExpr]:
     for stmt in walk_stmts(body):
         for expr in stmt_exprs(stmt):
             yield from walk_expr(expr)
+
+
+def rewrite_body(
+    body: tuple[KStmt, ...],
+    change: Callable[[KExpr], KExpr],
+    rename: Callable[[str], str] = lambda name: name,
+) -> tuple[KStmt, ...]:
+    """The same statements, every expression changed from inside out, every declared name renamed.
+
+    `change` sees uses of names, `rename` what statements declare or assign.
+    """
+
+    def expr(e: KExpr) -> KExpr:
+        inside = operands(e)
+        return change(with_operands(e, tuple(expr(i) for i in inside)) if inside else e)
+
+    def block(inside: tuple[KStmt, ...]) -> tuple[KStmt, ...]:
+        return tuple(map(stmt, inside))
+
+    def stmt(s: KStmt) -> KStmt:
+        match s:
+            case Let() | VarDecl() | Assign():
+                return replace(s, name=rename(s.name), value=expr(s.value))
+            case Array():
+                return replace(s, name=rename(s.name))
+            case KStore():
+                return replace(s, index=expr(s.index), value=expr(s.value))
+            case For():
+                start, stop = expr(s.start), expr(s.stop)
+                return replace(s, name=rename(s.name), start=start, stop=stop, body=block(s.body))
+            case If(cond, then, other):
+                return If(expr(cond), block(then), block(other))
+            case Featured(feature, then, other):
+                return Featured(feature, block(then), block(other))
+        return s
+
+    return block(body)
 
 
 def for_features(kernel: Kernel, features: frozenset[str]) -> Kernel:

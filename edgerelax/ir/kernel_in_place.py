@@ -14,7 +14,6 @@ from edgerelax.ir.kernel import (
     Array,
     Assign,
     Barrier,
-    Featured,
     For,
     If,
     KConst,
@@ -30,6 +29,7 @@ from edgerelax.ir.kernel import (
     VarDecl,
     for_features,
     operands,
+    rewrite_body,
     stmt_exprs,
     walk_expr,
     walk_exprs,
@@ -62,28 +62,10 @@ def over_operands(kernel: Kernel, pairs: Mapping[str, str]) -> Kernel:
 
 
 def _renamed(body: tuple[KStmt, ...], names: Mapping[str, str]) -> tuple[KStmt, ...]:
-    def expr(e: KExpr) -> KExpr:
-        inside = operands(e)
-        if inside:
-            e = with_operands(e, tuple(expr(i) for i in inside))
+    def change(e: KExpr) -> KExpr:
         return replace(e, buffer=names.get(e.buffer, e.buffer)) if isinstance(e, KLoad) else e
 
-    def stmt(s: KStmt) -> KStmt:
-        match s:
-            case Let() | VarDecl() | Assign():
-                return replace(s, value=expr(s.value))
-            case KStore():
-                return replace(s, index=expr(s.index), value=expr(s.value))
-            case For():
-                inner = _renamed(s.body, names)
-                return replace(s, start=expr(s.start), stop=expr(s.stop), body=inner)
-            case If(cond, then, other):
-                return If(expr(cond), _renamed(then, names), _renamed(other, names))
-            case Featured(feature, then, other):
-                return Featured(feature, _renamed(then, names), _renamed(other, names))
-        return s
-
-    return tuple(map(stmt, body))
+    return rewrite_body(body, change)
 
 
 def stores_as_is(kernel: Kernel) -> bool:

@@ -19,6 +19,7 @@ from edgerelax.schedule.in_place import Pair, sharing
 from edgerelax.schedule.packing import in_codes
 from edgerelax.schedule.pairs import in_pairs
 from edgerelax.schedule.quads import in_quads
+from edgerelax.schedule.side_by_side import side_by_side
 from edgerelax.schedule.specialise import cases, general, specialise
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.column_reduce import COLUMN_REDUCE
@@ -75,7 +76,7 @@ def schedule_plainly(func: LoopFunc, target: Target) -> Schedule:
     func = without_empty(func)
     prepared = widen_subword_outputs(func) if target.is_gpu else func
     units = [_unit(prepared, k, k + 1) for k in range(len(prepared.stages))]
-    made = _assembled(prepared, [choose(unit, target, PLAIN) for unit in units])
+    made = _assembled(prepared, [choose(unit, target, PLAIN) for unit in units], target)
     return Schedule((made.version,), made.strategies, made.reasons)
 
 
@@ -130,11 +131,14 @@ class _Made:
 
 def _schedule(func: LoopFunc, target: Target) -> _Made:
     prepared, packed = prepare(func, target)
-    return _assembled(func, [choose(u, target) for u in partition(prepared, target)], packed)
+    chosen = [choose(u, target) for u in partition(prepared, target)]
+    return _assembled(func, chosen, target, packed)
 
 
-def _assembled(func: LoopFunc, chosen: Sequence[Choice], packed: Sequence[Packed] = ()) -> _Made:
-    """One version of the kernels of all units, in order."""
+def _assembled(
+    func: LoopFunc, chosen: Sequence[Choice], target: Target, packed: Sequence[Packed] = ()
+) -> _Made:
+    """One version of the kernels of all units, in an order that does the same as theirs."""
     strategies: list[str] = []
     kernels: list[Kernel] = []
     claims: set[Pair] = set()
@@ -148,6 +152,7 @@ def _assembled(func: LoopFunc, chosen: Sequence[Choice], packed: Sequence[Packed
     bound = {p.buffer.name: p.buffer for k in kernels for p in k.buffers}
     temps = tuple(b for n, b in bound.items() if n not in outer)
     shares = sharing(func, kernels, claims)
+    kernels, strategies = side_by_side(kernels, strategies, shares, target.storage_buffers)
     version = Version(tuple(kernels), temps, packed=tuple(packed), in_place=shares)
     return _Made(version, tuple(strategies), tuple(chosen))
 
