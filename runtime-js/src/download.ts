@@ -1,6 +1,7 @@
-/** One file over HTTP: a transfer that breaks off goes on from where it broke. */
+/** One file over HTTP: a transfer that breaks off or stands still goes on from where it was. */
 
 import { EdgeRelaxError, throwIfAborted } from './errors.ts';
+import { Patience } from './patience.ts';
 
 export interface Connection {
   readonly signal?: AbortSignal | undefined;
@@ -46,8 +47,32 @@ export async function download(file: Transfer, into: Uint8Array<ArrayBuffer>): P
   }
 }
 
-/** One request, from the byte `from` on where the server can. */
+/** One request, from the byte `from` on where the server can; given up where no bytes come. */
 async function advance(file: Transfer, into: Uint8Array<ArrayBuffer>, from: number): Promise<Step> {
+  const patience = new Patience(file.signal);
+  let at = from;
+  const onBytes = (reached: number): void => {
+    patience.renew();
+    at = reached;
+    file.onBytes(reached);
+  };
+  try {
+    return await patience.of(transfer({ ...file, signal: patience.signal, onBytes }, into, from));
+  } catch (error) {
+    throwIfAborted(file.signal);
+    if (!patience.lost) throw error;
+    const message = `${file.name}: ${patience.lost} behind byte ${at}; check the connection`;
+    return { at, broke: new EdgeRelaxError('network', message) };
+  } finally {
+    patience.end();
+  }
+}
+
+async function transfer(
+  file: Transfer,
+  into: Uint8Array<ArrayBuffer>,
+  from: number,
+): Promise<Step> {
   const { url, name, signal, onBytes } = file;
   const init: RequestInit =
     from > 0 ? { headers: { Range: `bytes=${from}-` }, cache: 'no-store' } : { cache: file.cache };
@@ -105,6 +130,7 @@ export async function receive(
         return { at, broke: broke ?? 'no reason given' };
       }
       ended = got.done;
+      throwIfAborted(signal); // the memory may be another's by now
       if (got.done) return { at };
       if (at + got.value.length > into.length) return { at: at + got.value.length };
       into.set(got.value, at);

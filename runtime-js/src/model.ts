@@ -104,7 +104,7 @@ export class Model {
   static async open(source: Source, program: ProgramInfo, options: ModelOptions): Promise<Model> {
     const model = new Model(source, program, options);
     await model.#open();
-    source.settle();
+    await source.settle();
     model.#options = { ...options, signal: undefined }; // it was for loading, not for reload()
     return model;
   }

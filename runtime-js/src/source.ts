@@ -3,6 +3,7 @@
 import { type Connection, download, receive, refusal, request } from './download.ts';
 import { EdgeRelaxError, throwIfAborted } from './errors.ts';
 import { type FileInfo, type Manifest, parseManifest } from './manifest.ts';
+import { Patience } from './patience.ts';
 import { type CacheOption, Store } from './store.ts';
 
 export interface Progress {
@@ -25,26 +26,39 @@ export class Source {
   readonly manifest: Manifest;
   readonly #base: string;
   readonly #store: Store;
+  readonly #kept: Kept;
   #options: SourceOptions;
   #loaded = 0;
   #total = 0;
 
-  private constructor(base: string, manifest: Manifest, store: Store, options: SourceOptions) {
+  private constructor(base: string, kept: Kept, store: Store, options: SourceOptions) {
     this.#base = base;
     this.#store = store;
-    this.manifest = manifest;
+    this.#kept = kept;
+    this.manifest = parseManifest(kept.text, new URL('manifest.json', base).href);
     this.#options = options;
   }
 
-  /** Opens the folder at a URL, relative ones against the page. */
+  /**
+   * Opens the folder at a URL, relative ones against the page. Where nothing answers, it is as it was
+   * when it was last loaded.
+   */
   static async open(url: string | URL, options: SourceOptions = {}): Promise<Source> {
     const page = globalThis.location?.href;
     const base = new URL(String(url).replace(/\/?$/, '/'), page).href;
     const where = new URL('manifest.json', base).href;
     const store = await Store.open(options.cache);
-    const response = await request(where, options, { cache: 'no-cache' });
-    if (!response.ok) throw refusal(where, response.status);
-    return new Source(base, parseManifest(await response.text(), where), store, options);
+    const key = await keyOf(where);
+    try {
+      const text = await readText(where, options);
+      return new Source(base, { key, text, isNew: true }, store, options);
+    } catch (error) {
+      const silent = error instanceof EdgeRelaxError && error.code === 'network' && error.cause;
+      const kept = silent && key !== undefined ? await store.get(key) : undefined;
+      if (!kept) throw error;
+      const text = await new Response(kept).text();
+      return new Source(base, { key, text, isNew: false }, store, options);
+    }
   }
 
   /** Says which files will be read, so that progress has a total. */
@@ -52,9 +66,14 @@ export class Source {
     for (const name of new Set(files)) this.#total += this.#info(name).bytes;
   }
 
-  /** Lets go of the signal: it was given for loading, and files may be read again later. */
-  settle(): void {
+  /**
+   * Says that all is loaded: the manifest is kept for when nothing answers, and the signal, which was
+   * given for loading, has no part in what is read later.
+   */
+  async settle(): Promise<void> {
     this.#options = { ...this.#options, signal: undefined };
+    const { key, text, isNew } = this.#kept;
+    if (isNew && key !== undefined) await this.#store.put(key, new TextEncoder().encode(text));
   }
 
   /** A file that came with the model, checked. */
@@ -138,6 +157,40 @@ export class Source {
   }
 }
 
+/** A manifest's text, and what it is kept under. */
+interface Kept {
+  readonly key: string | undefined;
+  readonly text: string;
+  readonly isNew: boolean;
+}
+
+/** What an address is kept under; nothing is kept where a page has no hashes. */
+async function keyOf(address: string): Promise<string | undefined> {
+  if (!globalThis.crypto?.subtle) return undefined;
+  return `manifest-${await hash(new TextEncoder().encode(address))}`;
+}
+
+/** A whole text. Throws `network`, with a cause where nothing answered. */
+async function readText(where: string, options: SourceOptions): Promise<string> {
+  const patience = new Patience(options.signal);
+  const read = async (): Promise<string> => {
+    const connection = { ...options, signal: patience.signal };
+    const response = await request(where, connection, { cache: 'no-cache' });
+    if (!response.ok) throw refusal(where, response.status);
+    return response.text();
+  };
+  try {
+    return await patience.of(read());
+  } catch (cause) {
+    throwIfAborted(options.signal);
+    if (cause instanceof EdgeRelaxError && !patience.lost) throw cause;
+    const why = patience.lost ?? 'the transfer broke off';
+    throw new EdgeRelaxError('network', `${where}: ${why}; check the connection`, { cause });
+  } finally {
+    patience.end();
+  }
+}
+
 function damaged(name: string): EdgeRelaxError {
   return new EdgeRelaxError(
     'integrity',
@@ -148,7 +201,10 @@ function damaged(name: string): EdgeRelaxError {
 /** Checks the hash where the page may: outside a secure context there is no SubtleCrypto. */
 async function intact(info: FileInfo, data: Uint8Array<ArrayBuffer>): Promise<boolean> {
   if (!globalThis.crypto?.subtle) return true;
+  return (await hash(data)) === info.sha256;
+}
+
+async function hash(data: Uint8Array<ArrayBuffer>): Promise<string> {
   const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', data));
-  const hex = Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
-  return hex === info.sha256;
+  return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }

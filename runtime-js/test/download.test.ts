@@ -60,12 +60,18 @@ function stream(
 }
 
 let pauses: number[] = [];
+let impatient: (() => void)[] = []; // timers of connections, in the order in which they were set
 
 beforeEach(() => {
   pauses = [];
+  impatient = [];
   vi.stubGlobal('setTimeout', (wake: () => void, milliseconds: number) => {
+    if (milliseconds === 30_000) return impatient.push(wake);
     pauses.push(milliseconds);
     queueMicrotask(wake);
+  });
+  vi.stubGlobal('clearTimeout', (timer: number | undefined) => {
+    if (timer !== undefined) impatient[timer - 1] = () => undefined;
   });
 });
 afterEach(() => vi.unstubAllGlobals());
@@ -165,10 +171,71 @@ describe('a server', () => {
   });
 });
 
+describe('a connection over which nothing comes any more', () => {
+  /** Answers whose bytes come to a halt, until the caller gives up or, where it is deaf, for ever. */
+  function halting(deaf: boolean, ...ends: number[]) {
+    const ranges: (string | null)[] = [];
+    const fetch = (async (_: RequestInfo | URL, init: RequestInit = {}) => {
+      const range = new Headers(init.headers).get('Range');
+      const end = ends[Math.min(ranges.length, ends.length - 1)]!;
+      ranges.push(range);
+      if (end === 0) await new Promise(() => undefined); // not even headers
+      const start = Number(/\d+/.exec(range ?? '0')![0]);
+      const body = new ReadableStream({
+        start(controller) {
+          if (end > start) controller.enqueue(SOUND.slice(start, end));
+          if (end === SOUND.length) controller.close();
+          if (!deaf) init.signal!.addEventListener('abort', () => controller.error(new Error()));
+        },
+      });
+      const headers = { 'Content-Range': `bytes ${start}-999/1000` };
+      return new Response(body, range === null ? {} : { status: 206, headers });
+    }) as typeof globalThis.fetch;
+    return { fetch, ranges };
+  }
+
+  /** Lets all time pass whenever nothing goes on. */
+  async function late<T>(work: Promise<T>): Promise<T> {
+    let over = false;
+    const end = (): void => void (over = true);
+    work.then(end, end);
+    while (!over) {
+      await new Promise((resolve) => setImmediate(resolve));
+      for (const wake of impatient) wake();
+    }
+    return work;
+  }
+
+  it.each([false, true])('is given up and made anew (deaf to aborts: %s)', async (deaf) => {
+    const { fetch, ranges } = halting(deaf, 0, 300, 700, SOUND.length);
+    expect(await late(get(fetch))).toEqual(SOUND);
+    expect(ranges).toEqual([null, null, 'bytes=300-', 'bytes=700-']);
+  });
+
+  it('is told of where none brings more', async () => {
+    const { fetch, ranges } = halting(true, 300);
+    await expect(late(get(fetch))).rejects.toMatchObject({
+      code: 'network',
+      message: 'file: nothing came for 30 s behind byte 300; check the connection',
+    });
+    expect(ranges).toHaveLength(4);
+  });
+
+  it('waits as long as bytes come', async () => {
+    const { fetch } = server({});
+    await get(fetch);
+    const set = impatient.length;
+    expect(set).toBe(SOUND.length / 100 + 1);
+    for (const wake of impatient) wake(); // all of them are cleared
+  });
+});
+
 describe('an abort', () => {
   it('ends a pause', async () => {
     const stop = new AbortController();
-    vi.stubGlobal('setTimeout', () => queueMicrotask(() => stop.abort(new Error('enough'))));
+    vi.stubGlobal('setTimeout', (_: unknown, milliseconds: number) => {
+      if (milliseconds < 30_000) queueMicrotask(() => stop.abort(new Error('enough')));
+    });
     const { fetch, calls } = server({ end: 350, breaks: true });
     await expect(get(fetch, { signal: stop.signal })).rejects.toMatchObject({
       code: 'abort',

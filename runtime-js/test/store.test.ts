@@ -194,6 +194,42 @@ describe('the option', () => {
   });
 });
 
+describe.each(['cache', 'opfs'] as const)('without a network (%s)', (cache) => {
+  const offline = (async () => {
+    throw new TypeError('Failed to fetch');
+  }) as typeof globalThis.fetch;
+  const load = async (fetch: typeof globalThis.fetch): Promise<Source> => {
+    const source = await Source.open(BASE, { fetch, cache });
+    await source.read('vm.wasm');
+    await source.settle();
+    return source;
+  };
+
+  it('a model is as it was when it was last loaded', async () => {
+    const { fetch, calls } = server();
+    const { manifest } = await load(fetch);
+    expect((await load(offline)).manifest).toEqual(manifest);
+    expect(calls).toHaveLength(1);
+    const other = Source.open('https://host/other/', { fetch: offline, cache });
+    await expect(other).rejects.toMatchObject({ code: 'network' });
+  });
+
+  it('nothing is told of by a load that did not come to its end', async () => {
+    const { fetch } = server();
+    await Source.open(BASE, { fetch, cache }).then((source) => source.read('vm.wasm'));
+    await expect(load(offline)).rejects.toMatchObject({ code: 'network' });
+  });
+
+  it('is not what a server says that is there', async () => {
+    await load(server().fetch);
+    const gone = (async () => new Response('', { status: 404 })) as typeof globalThis.fetch;
+    await expect(load(gone)).rejects.toThrow('the server answered 404');
+    const changed = { ...(sound() as object), version: 99 };
+    const newer = (async () => Response.json(changed)) as typeof globalThis.fetch;
+    await expect(load(newer)).rejects.toMatchObject({ code: 'format' });
+  });
+});
+
 it('a place that cannot be read is done without', async () => {
   here.state.unreadable = true;
   const { fetch, calls } = server();
