@@ -83,12 +83,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
 
 
 @contextmanager
-def made(name: str, folder: Path, target: str = "cpu", device: str = "cpu") -> Iterator[Model]:
+def made(name: str, folder: Path) -> Iterator[Model]:
     case = next(case for case in CASES if case.name == name)
     known = reference(case, folder)
-    variants = ("cpu",) if target == "cpu" else ("gpu",)
-    compiled = edgerelax.compile(load(folder), target=target, variants=variants)
-    with LoadedChat(compiled.session(device), name, cache_tokens=TOKENS, texts=3) as chat:
+    compiled = edgerelax.compile(load(folder), target="cpu", variants=("cpu",))
+    with LoadedChat(compiled.session("cpu"), name, cache_tokens=TOKENS, texts=3) as chat:
         yield Model(chat, case, known)
 
 

@@ -1,10 +1,12 @@
 """Models that see images, from the folders that transformers saves, against its logits."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import edgerelax
 from edgerelax.frontends.hf.images import processor_of
 from edgerelax.frontends.hf.reading import read_settings
 from edgerelax.frontends.hf.seeing import parts_of
@@ -54,3 +56,26 @@ def test_logits_equal_those_of_transformers(case: Case, tmp_path: Path) -> None:
     plain = rng.integers(0, wanted.token, (2, 9))
     found = evaluate(module, {"tokens": plain, "pixels": tiles[:1]})["logits"]
     np.testing.assert_allclose(found, wanted.logits(plain, []), rtol=5e-4, atol=5e-4)
+
+
+def test_a_gpu_sees_what_the_interpreter_sees(tmp_path: Path) -> None:
+    case = replace(CASES[0], text={"num_hidden_layers": 1}, tower={"num_hidden_layers": 2})
+    reference(case, tmp_path)
+    model, vision = parts_of(tmp_path, read_settings(tmp_path), processor_of(tmp_path))
+    length, seen, vocabulary = symbol("length"), symbol("seen"), model.config.vocabulary
+
+    def forward(tokens, pixels):
+        images = vision(pixels).reshape(seen * vision.count, vision.width)
+        return {"y": Seeing(Whole(tokens), images, vocabulary).embed(tokens, model.embedding)}
+
+    pixels = Input((seen, vision.side, vision.side, 3), U8)
+    module = trace(forward, {"tokens": Input((1, length), I64), "pixels": pixels})
+    rng = np.random.default_rng(0)
+    given = {
+        "tokens": np.array([[3, vocabulary + 1, vocabulary + vision.count, 0]]),
+        "pixels": rng.integers(0, 256, (2, 12, 12, 3), np.uint8),
+    }
+    compiled = edgerelax.compile(module, target="webgpu", variants=("software",))
+    with compiled.session("wgpu") as session:
+        found = session.run(given)["y"]
+    np.testing.assert_allclose(found, evaluate(module, given)["y"], rtol=1e-3, atol=1e-3)
