@@ -53,7 +53,7 @@ from edgerelax.chat.prepare import (
 )
 from edgerelax.chat.reply import Piece, Writer
 from edgerelax.chat.text import Text
-from edgerelax.chat.tools import Called, form_of, reader
+from edgerelax.chat.tools import Called, format_of, reader
 from edgerelax.chat.work import Work
 
 USAGE = StreamOptions(include_usage=True)
@@ -85,7 +85,9 @@ class Chat:
     ) -> None:
         self.text, self.engine, self.name = text, engine, name
         self._embedder = embedder
-        self._form = form_of(text.template.source)
+        self._form = format_of(text.template.source)
+        ids = map(text.tokenizer.id_of, self._form.marks)
+        self._marks = frozenset(token for token in ids if token is not None)
 
     @cached_property
     def _grammars(self) -> Grammars:
@@ -115,9 +117,14 @@ class Chat:
         one = job(request, prompt, "messages", wanted, self._limits)
         one = replace(one, pictures=pictures)
         names = [tool.function.name for tool in tools]
+        marks = self._marks if names else frozenset[int]()
         writers = [
             Writer(
-                self.text.tokenizer, one.ending, True, reader(self._form, names) if names else None
+                self.text.tokenizer,
+                one.ending,
+                True,
+                reader(self._form, names) if names else None,
+                marks,
             )
             for _ in range(request.n or 1)
         ]

@@ -64,11 +64,12 @@ class Grammars:
             raise InputError(f"the grammar is wrong: {error}") from error
         return self._grammar(LLMatcher.grammar_from_lark(rules))
 
-    def between(self, before: str, schema: Mapping[str, Any], after: str) -> Grammar:
-        """JSON that a schema describes, on a line of its own between two marks."""
+    def between(self, before: str, schema: Mapping[str, Any], after: str, space: str) -> Grammar:
+        """JSON that a schema describes, between two marks with space before and behind it."""
         inner = f"%json {json.dumps(_bounded(schema))}"
-        parts = (self._mark(before), '"\\n"', inner, '"\\n"', self._mark(after))
-        return self._grammar(LLMatcher.grammar_from_lark(f"start: {' '.join(parts)}"))
+        parts = [self._mark(before), json.dumps(space), inner, json.dumps(space), self._mark(after)]
+        given = " ".join(part for part in parts if part != '""')
+        return self._grammar(LLMatcher.grammar_from_lark(f"start: {given}"))
 
     def _mark(self, text: str) -> str:
         """As a token where it is one by itself: the library then knows it by no other way."""

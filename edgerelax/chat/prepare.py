@@ -23,7 +23,7 @@ from edgerelax.chat.openai import (
     blaming,
 )
 from edgerelax.chat.reply import Ending
-from edgerelax.chat.tools import CLOSE, OPEN, Form, schema_of
+from edgerelax.chat.tools import CallFormat, schema_of
 
 COMPLETION_TOKENS = 16
 """How many tokens a completion has unless the request says (as OpenAI's API has it)."""
@@ -175,7 +175,9 @@ MakeGrammars = Callable[[], Grammars]
 Given = TypeVar("Given")
 
 
-def calls_grammar(request: ChatRequest, form: Form, grammars: MakeGrammars) -> MakeGrammar | None:
+def calls_grammar(
+    request: ChatRequest, form: CallFormat, grammars: MakeGrammars
+) -> MakeGrammar | None:
     """What makes a mask for each answer, if the request asks for calls of tools."""
     choice, tools = request.tool_choice, tools_of(request)
     if tools and _constrained(request):
@@ -190,8 +192,9 @@ def calls_grammar(request: ChatRequest, form: Form, grammars: MakeGrammars) -> M
         return None
     functions = [(tool.function.name, tool.function.parameters or {}) for tool in tools]
     call = schema_of(functions, form)
-    if form == "tagged":
-        return _checked("tools", lambda: grammars().between(OPEN, call, CLOSE))
+    begin, end, space = form.begin, form.end or "", "\n" if form.on_lines else ""
+    if begin is not None:
+        return _checked("tools", lambda: grammars().between(begin, call, end, space))
     return _checked("tools", lambda: grammars().schema(call))
 
 

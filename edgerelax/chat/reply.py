@@ -7,7 +7,7 @@ from edgerelax.chat.engine import Token
 from edgerelax.chat.openai import Reason
 from edgerelax.chat.stream import Detokenizer, StopStrings
 from edgerelax.chat.tokenizer import Tokenizer
-from edgerelax.chat.tools import BareCalls, Called, Part, TaggedCalls
+from edgerelax.chat.tools import Called, Part, Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +42,22 @@ class Ending:
 
 
 class Writer:
-    """Writes one answer. `fresh`: it is a text on its own, not the continuation of one."""
+    """Writes one answer.
+
+    `fresh`: it is a text on its own, not the continuation of one. `shown`: special tokens that are
+    part of it.
+    """
 
     def __init__(
         self,
         tokenizer: Tokenizer,
         ending: Ending,
         fresh: bool,
-        calls: TaggedCalls | BareCalls | None = None,
+        calls: Reader | None = None,
+        shown: Collection[int] = frozenset(),
     ) -> None:
         self._ending = ending
-        self._characters = Detokenizer(tokenizer, fresh)
+        self._characters = Detokenizer(tokenizer, fresh, shown)
         self._stops = StopStrings(ending.strings)
         self._reader = calls
         self._waiting: list[Written] = []

@@ -1,7 +1,7 @@
 """Text as it comes, token by token: whole characters only, and nothing of what ends it."""
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from edgerelax.chat.tokenizer import Tokenizer
 
@@ -18,17 +18,20 @@ def held_back(text: str, marks: Sequence[str]) -> int:
 class Detokenizer:
     """Tokens → characters. A character cut in two waits for its other half.
 
-    `fresh` says that the text begins here: a space that stands for that is left out.
+    `fresh` says that the text begins here: a space that stands for that is left out. `shown` are
+    special tokens that belong to the text.
     """
 
-    def __init__(self, tokenizer: Tokenizer, fresh: bool) -> None:
-        self._tokenizer = tokenizer
+    def __init__(
+        self, tokenizer: Tokenizer, fresh: bool, shown: Collection[int] = frozenset()
+    ) -> None:
+        self._tokenizer, self._shown = tokenizer, shown
         self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
         self._strip = fresh and tokenizer.first_space
 
     def push(self, token: int) -> str:
-        """The characters that are whole with this token. Special tokens have none."""
-        if self._tokenizer.is_special(token):
+        """The characters that are whole with this token. Of special tokens shown ones have some."""
+        if self._tokenizer.is_special(token) and token not in self._shown:
             return ""
         return self._begin(self._bytes.decode(self._tokenizer.bytes_of(token)))
 

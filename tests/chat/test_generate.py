@@ -18,7 +18,11 @@ from edgerelax.chat.openai import (
     RequestError,
     convert,
 )
+from edgerelax.chat.template import ChatTemplate
+from edgerelax.chat.text import Text
+from edgerelax.chat.tokenizer import Tokenizer
 from tests.chat.fakes import (
+    CHATML,
     END,
     TAGGED,
     Scripted,
@@ -29,6 +33,7 @@ from tests.chat.fakes import (
     ids,
     text,
     tokenizer,
+    tokenizer_json,
 )
 
 FIND = {
@@ -332,6 +337,26 @@ class TestTools:
             arguments = json.loads(called.function.arguments)
             assert arguments == {} if called.function.name == "now" else 0 <= arguments["n"] <= 9
             assert answer.choices[0].finish_reason == "tool_calls"
+
+    @pytest.mark.parametrize("marks", [("<|tool_call|>", "<|/tool_call|>"), ("[TOOL_CALLS]",)])
+    def test_marks_that_are_special_tokens(self, marks: tuple[str, ...]) -> None:
+        """They are found where tools were given, forced or not, and are no text."""
+        known = Tokenizer(tokenizer_json(*marks))
+        chat_file = {"templates": {"default": f"{CHATML}{' '.join(marks)}"}, "special_tokens": {}}
+        template = ChatTemplate(json.dumps(chat_file).encode())
+        made = Text(known, template, (END or 0,), len(known))
+        said = (
+            f'Wait. {marks[0]}[{{"name": "now", "arguments": {{}}}}]{"".join(marks[1:])}<|im_end|>'
+        )
+        choice = ask(Chat(made, Scripted([known.encode(said)])), tools=[FIND, NOW]).choices[0]
+        assert choice.message.content == "Wait. "
+        assert [call.function.name for call in choice.message.tool_calls] == ["now"]
+        plain = ask(Chat(made, Scripted([known.encode(said)]))).choices[0].message.content
+        assert plain == 'Wait. [{"name": "now", "arguments": {}}]'
+        for seed in range(3):
+            asked = ask(Chat(made, Wild(seed)), tools=[FIND], tool_choice="required").choices[0]
+            for call in asked.message.tool_calls:
+                assert 0 <= json.loads(call.function.arguments)["n"] <= 9
 
 
 class TestJson:

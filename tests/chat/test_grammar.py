@@ -55,7 +55,7 @@ def test_a_schema(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_between_marks(before: str, after: str, seed: int) -> None:
     """Whether they are tokens or not."""
-    lines = drawn(grammars().between(before, SCHEMA, after), seed).split("\n")
+    lines = drawn(grammars().between(before, SCHEMA, after, "\n"), seed).split("\n")
     assert (lines[0], lines[-1]) == (before, after)
     assert json.loads("\n".join(lines[1:-1]))["kind"] in ("hello", "ü")
 

@@ -1,21 +1,33 @@
-"""Calls of tools in what models write, however it is cut into pieces."""
+"""Calls of tools in what models write, however it is cut into pieces: tool_calls.json has them."""
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from edgerelax.chat.tools import BareCalls, Called, TaggedCalls, form_of, reader, schema_of
+from edgerelax.chat.tools import (
+    BARE,
+    MARKED,
+    BareCalls,
+    Called,
+    CallFormat,
+    Reader,
+    format_of,
+    reader,
+    schema_of,
+)
 from tests.chat.fakes import CHATML, TAGGED
 
-ONE = '<tool_call>\n{"name": "find", "arguments": {"q": "é < 3"}}\n</tool_call>'
-TWO = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
-CALL = Called("find", '{"q": "é < 3"}')
-NOW = Called("now", "{}")
+HERMES, PHI, MISTRAL = MARKED
+CASES: list[dict[str, Any]] = json.loads(
+    Path(__file__).with_name("tool_calls.json").read_text(encoding="utf-8")
+)
+"""What the tests of runtime-js read too. Arguments that are text stand for themselves."""
 
 
-def read(made: TaggedCalls | BareCalls, text: str, seed: int) -> tuple[str, list[Called]]:
+def read(made: Reader, text: str, seed: int) -> tuple[str, list[Called]]:
     rng = random.Random(seed)
     cuts = sorted(rng.sample(range(len(text)), min(len(text), rng.randint(0, 20))))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, None], strict=True)]
@@ -25,69 +37,41 @@ def read(made: TaggedCalls | BareCalls, text: str, seed: int) -> tuple[str, list
     return "".join(part for part in parts if isinstance(part, str)), calls
 
 
-TAGS: list[tuple[str, str, list[Called]]] = [
-    (ONE, "", [CALL]),
-    (f"Let me look.\n{ONE}\n{TWO}\n", "Let me look.\n", [CALL, NOW]),
-    (f"{TWO} and then {ONE}", " and then ", [NOW, CALL]),
-    (ONE.removesuffix("</tool_call>"), "", [CALL]),
-    ("just <text> with <tool_", "just <text> with <tool_", []),
-    ("<tool_call>oops</tool_call> so", "<tool_call>oops</tool_call> so", []),
-    ('<tool_call>{"name": 3}</tool_call>', '<tool_call>{"name": 3}</tool_call>', []),
-    ("<tool_call>{", "<tool_call>{", []),
-    ("", "", []),
-]
-
-
-@pytest.mark.parametrize(("text", "content", "calls"), TAGS)
-def test_tagged(text: str, content: str, calls: list[Called]) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_what_is_read(case: dict[str, Any]) -> None:
+    form = format_of(case["template"])
     for seed in range(20):
-        assert read(TaggedCalls(), text, seed) == (content, calls)
+        content, calls = read(reader(form, {"look", "ring"}), case["text"], seed)
+        assert content == case["content"]
+        assert [call.name for call in calls] == [name for name, _ in case["calls"]]
+        for call, (_, arguments) in zip(calls, case["calls"], strict=True):
+            is_text = isinstance(arguments, str)
+            assert (call.arguments if is_text else json.loads(call.arguments)) == arguments
 
 
-def test_tagged_text_comes_at_once() -> None:
-    made = TaggedCalls()
+def test_text_among_calls_comes_at_once() -> None:
+    made = reader(HERMES, [])
     assert list(made.push("a < b <")) == ["a < b "]
     assert list(made.push("tool")) == []
     assert list(made.push("s>")) == ["<tools>"]
 
 
-BARE: list[tuple[str, str, list[Called]]] = [
-    ('{"name": "find", "parameters": {"q": "é < 3"}}', "", [CALL]),
-    ('\n{"name": "now", "arguments": {}};{"name": "find", "parameters": {"q": "é < 3"}}', "",
-     [NOW, CALL]),
-    ('[{"name": "now"}, {"name": "now", "parameters": {}}]', "", [NOW, NOW]),
-    ('{"name": "other", "parameters": {}}', '{"name": "other", "parameters": {}}', []),
-    ('{"name": "now"} and more', '{"name": "now"} and more', []),
-    ('{"answer": 3}', '{"answer": 3}', []),
-    ('It is {"name": "now"}', 'It is {"name": "now"}', []),
-    ("[1, 2", "[1, 2", []),
-    ("", "", []),
-]  # fmt: skip
+def test_formats() -> None:
+    assert (format_of(TAGGED), format_of(CHATML)) == (HERMES, BARE)
+    assert PHI.marks == ("<|tool_call|>", "<|/tool_call|>") and BARE.marks == ("<|python_tag|>",)
 
 
-@pytest.mark.parametrize(("text", "content", "calls"), BARE)
-def test_bare(text: str, content: str, calls: list[Called]) -> None:
-    for seed in range(20):
-        assert read(BareCalls({"find", "now"}), text, seed) == (content, calls)
-
-
-def test_forms() -> None:
-    assert (form_of(TAGGED), form_of(CHATML)) == ("tagged", "bare")
-    assert isinstance(reader("tagged", []), TaggedCalls)
-    assert isinstance(reader("bare", []), BareCalls)
-
-
-@pytest.mark.parametrize(("form", "key"), [("tagged", "arguments"), ("bare", "parameters")])
-def test_schemas(form: Any, key: str) -> None:
+@pytest.mark.parametrize("form", [*MARKED, BARE])
+def test_schemas(form: CallFormat) -> None:
     schema = schema_of([("find", {"type": "object", "required": ["q"]}), ("now", {})], form)
-    first, second = schema["anyOf"]
+    first, second = (schema["items"] if form.is_list else schema)["anyOf"]
     assert first["properties"]["name"] == {"const": "find"}
-    assert first["properties"][key]["required"] == ["q"]
-    assert second["properties"][key] == {"type": "object"}
-    assert schema_of([("now", {})], form) == second
+    assert first["properties"][form.key]["required"] == ["q"]
+    assert second["properties"][form.key] == {"type": "object"}
+    alone = schema_of([("now", {})], form)
+    assert (alone["items"] if form.is_list else alone) == second
 
 
 def test_a_call_of_great_depth_is_text() -> None:
     text = "[" * 100_000
-    assert read(BareCalls({"now"}), text, 0) == (text, [])
-    assert json.loads(CALL.arguments) == {"q": "é < 3"}
+    assert read(BareCalls(BARE, {"now"}), text, 0) == (text, [])

@@ -8,7 +8,7 @@ import type { ToolDefinition } from './types.ts';
 export interface CallFormat {
   /** What begins calls; without it a call is the whole answer. */
   readonly begin: string | undefined;
-  /** What ends them; without it they go on to the answer's end. */
+  /** What ends them; without it they go on to the next `begin` or the answer's end. */
   readonly end: string | undefined;
   /** Begins the answer, and is no part of a call. */
   readonly lead?: string;
@@ -112,7 +112,7 @@ export class ToolCalls {
         return { text, calls };
       }
       show(start);
-      const found = end === undefined ? -1 : this.#held.indexOf(end, begin.length);
+      const found = this.#held.indexOf(end ?? begin, begin.length);
       if (found < 0 && !last) return { text, calls };
       const to = found < 0 ? this.#held.length : found;
       const after = found < 0 ? to : found + (end?.length ?? 0);

@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { type CallFormat, callFormatOf, callSchema, ToolCalls } from '../../src/chat/tools.ts';
 import type { ChatRequest, ToolDefinition } from '../../src/chat/types.ts';
@@ -10,7 +11,6 @@ const TOOLS: readonly ToolDefinition[] = ['look', 'ring'].map((name) => ({
 
 const QWEN = callFormatOf('… <tool_call>\n{"name": … </tool_call> …');
 const PHI = callFormatOf('<|tool_call|>');
-const MISTRAL = callFormatOf("{{ '[TOOL_CALLS]' }}");
 const LLAMA = callFormatOf('{"name": function name, "parameters": dictionary}');
 
 /** The same however the text is cut. */
@@ -31,68 +31,26 @@ function found(format: CallFormat, text: string) {
 const LOOK = '{"name": "look", "arguments": {"at": "the </sky>"}}';
 const LOOKED = ['look', '{"at":"the </sky>"}'];
 
-describe('calls', () => {
-  it.each<[string, CallFormat, string, string, string[][]]>([
-    ['Qwen', QWEN, `<tool_call>\n${LOOK}\n</tool_call>`, '', [LOOKED]],
-    ['after text', QWEN, `So: <tool_call>${LOOK}</tool_call>`, 'So: ', [LOOKED]],
-    [
-      'several',
-      QWEN,
-      `<tool_call>${LOOK}</tool_call>\n<tool_call>{"name": "ring"}</tool_call>\n`,
-      '',
-      [LOOKED, ['ring', '{}']],
-    ],
-    ['and text', QWEN, `<tool_call>${LOOK}</tool_call>\n done `, 'done ', [LOOKED]],
-    ['cut off, but whole', QWEN, `<tool_call>${LOOK}`, '', [LOOKED]],
-    ['Phi 4', PHI, `<|tool_call|>[${LOOK}]<|/tool_call|>`, '', [LOOKED]],
-    ['Granite', PHI, `<|tool_call|>[${LOOK}, {"name": "ring"}]`, '', [LOOKED, ['ring', '{}']]],
-    ['Mistral', MISTRAL, `[TOOL_CALLS] [${LOOK}]`, '', [LOOKED]],
-    [
-      'newer Mistral',
-      MISTRAL,
-      '[TOOL_CALLS]look[ARGS]{"at": "[x]"}',
-      '',
-      [['look', '{"at":"[x]"}']],
-    ],
-    ['Llama 3', LLAMA, '{"name": "look", "parameters": {"at": "x"}}', '', [['look', '{"at":"x"}']]],
-    [
-      'Llama 3, several',
-      LLAMA,
-      '{"name": "look", "parameters": {"at": "}; {\\""}}; {"name": "ring", "parameters": {}}\n',
-      '',
-      [
-        ['look', '{"at":"}; {\\""}'],
-        ['ring', '{}'],
-      ],
-    ],
-    ['a list', LLAMA, ' [{"name": "ring"}]', '', [['ring', '{}']]],
-    ['Llama 3.1', LLAMA, '<|python_tag|>{"name": "ring", "parameters": {}}', '', [['ring', '{}']]],
-    [
-      'arguments as text',
-      QWEN,
-      '<tool_call>{"name":"a","arguments":"{}"}</tool_call>',
-      '',
-      [['a', '{}']],
-    ],
-  ])('as of %s', (_, format, text, rest, calls) => {
-    expect(found(format, text)).toEqual({ text: rest, calls });
-  });
+/** What the tests of Python's chat read too; arguments that are text stand for themselves. */
+interface Case {
+  readonly name: string;
+  readonly template: string;
+  readonly text: string;
+  readonly content: string;
+  readonly calls: readonly (readonly [name: string, values: unknown])[];
+}
 
-  it.each<[string, CallFormat, string]>([
-    ['broken JSON', QWEN, '<tool_call>{"name": "look", </tool_call> sorry'],
-    ['JSON of something else', QWEN, '<tool_call>{"nam": "look"}</tool_call>'],
-    ['arguments that are a number', QWEN, '<tool_call>{"name":"a","arguments":3}</tool_call>'],
-    ['a mark that does not come', QWEN, 'a < b <tool'],
-    ['no end', QWEN, '<tool_call>{"name": "lo'],
-    ['an empty list', MISTRAL, '[TOOL_CALLS][]'],
-    ['an answer in JSON', LLAMA, '{"answer": 42}'],
-    ['a call and more', LLAMA, '{"name": "look"} and so on'],
-    ['a list of numbers', LLAMA, '[1, 2]'],
-    ['a name that is no tool', LLAMA, '{"name": "Ann", "parameters": {}}'],
-    ['text before', LLAMA, 'Well: {"name": "look", "parameters": {}}'],
-    ['space', LLAMA, '  \n'],
-  ])('that are none are text: %s', (_, format, text) => {
-    expect(found(format, text)).toEqual({ text, calls: [] });
+const CASES: readonly Case[] = JSON.parse(
+  readFileSync(new URL('../../../tests/chat/tool_calls.json', import.meta.url), 'utf8'),
+);
+
+describe('what is read', () => {
+  it.each(CASES.map((one) => [one.name, one] as const))('of %s', (_, one) => {
+    const calls = one.calls.map(([name, values]) => [
+      name,
+      typeof values === 'string' ? values : JSON.stringify(values),
+    ]);
+    expect(found(callFormatOf(one.template), one.text)).toEqual({ text: one.content, calls });
   });
 });
 
