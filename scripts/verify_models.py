@@ -1,6 +1,7 @@
 """What scripts/verify-models does: heavy models at four shapes on every host, against onnxruntime.
 
-What it finds is added to docs/verified.json, of which docs/verified.md is made.
+What it finds is added to docs/verified.json, of which docs/verified.md is made; what it finds of a
+language model (verify_language.py) to docs/verified-language.json.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from rich.console import Console
 from edgerelax import api
 from edgerelax.checking import difference
 from edgerelax.ir.diagnostics import EdgeRelaxError
+from scripts import verify_language
 from scripts.benchmark.markdown import table
 from tests.browser.harness import chromium
 from tests.e2e.heavy import HEAVY, HeavyModel
@@ -60,17 +62,20 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("scripts/verify-models", description=__doc__)
     parser.add_argument("models", nargs="*", metavar="model", help=", ".join(HEAVY))
     parser.add_argument("--hosts", default=",".join(HOSTS), help="of cpu,wgpu,wasm,webgpu")
+    parser.add_argument("--language", action="store_true", help="the language model alone")
     given = parser.parse_args(arguments)
     names, hosts = given.models or list(HEAVY), given.hosts.split(",")
     if unknown := (set(names) - set(HEAVY)) | (set(hosts) - set(HOSTS)):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    if given.language:
+        return 1 if verify_language.verify(hosts, HOSTS, write_page) else 0
     bad = 0
     for name in names:
         for host, found in verify(HEAVY[name], hosts):
-            record = json.loads(RECORD.read_text()) if RECORD.is_file() else {}
+            record = on_record()
             record.setdefault(name, {})[host] = found
             RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
-            PAGE.write_text(page(record))
+            write_page()
             bad += found.get("difference", 0.0) > HEAVY[name].tolerance
     return 1 if bad else 0
 
@@ -127,13 +132,25 @@ def compared(
     return {"shapes": shapes, "difference": largest}
 
 
-def page(record: Record) -> str:
+def on_record() -> Record:
+    """What was found before."""
+    found: Record = json.loads(RECORD.read_text()) if RECORD.is_file() else {}
+    return found
+
+
+def write_page() -> None:
+    """Make docs/verified.md of what is on record."""
+    PAGE.write_text(page(on_record(), verify_language.on_record()))
+
+
+def page(record: Record, language: verify_language.Record) -> str:
     """The text of docs/verified.md."""
     rows = [
         (name, ", ".join(_batches(found)), *(_cell(found.get(host)) for host in HOSTS))
         for name, found in sorted(record.items())
     ]
-    return f"{INTRODUCTION}\n{table(('model', 'batch sizes', *HOSTS.values()), rows)}\n"
+    models = f"{INTRODUCTION}\n{table(('model', 'batch sizes', *HOSTS.values()), rows)}\n"
+    return f"{models}\n{verify_language.section(language, HOSTS)}"
 
 
 def _batches(found: Mapping[str, Any]) -> list[str]:
