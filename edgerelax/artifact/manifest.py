@@ -12,7 +12,7 @@ from edgerelax.ir.diagnostics import FormatError, InputError
 from edgerelax.ir.dtypes import DTYPES
 
 FORMAT = "edgerelax"
-VERSION = 6
+VERSION = 7
 MANIFEST = "manifest.json"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -175,8 +175,9 @@ class LanguageInfo(Strict, frozen=True):
     """What turns the functions of a language model into text and back.
 
     `tokenizer` (a tokenizer.json) and `chat` (templates and special tokens, docs/chat.md) are
-    assets. `eos` are all ids that end a text. `context` and `page_size` are counts of tokens;
-    `page_size` is None where no function keeps pages. `functions` are entry points by what they do.
+    assets. `eos` are all ids that end a text. `context`, `page_size` and `window` are counts of
+    tokens; `page_size` is None where no function keeps pages. `functions` are entry points by what
+    they do. A token sees no more than `window` tokens, with it; None: all before it.
     """
 
     architecture: str
@@ -184,6 +185,7 @@ class LanguageInfo(Strict, frozen=True):
     context: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
     functions: dict[str, str]
     page_size: Annotated[int, msgspec.Meta(ge=1, le=2**31)] | None = None
+    window: Annotated[int, msgspec.Meta(ge=1, le=2**53)] | None = None
     tokenizer: FileName | None = None
     chat: FileName | None = None
     bos: Count | None = None

@@ -74,6 +74,7 @@ class Chat:
 
     Streams may be closed at any time by who reads them; that ends the work on them. Others end it
     by the `Work` that they gave, which counts as well. A model may lack `engine` or `embedder`.
+    Answers of requests that say nothing have up to `answer` tokens; None: as the context has room.
     """
 
     def __init__(
@@ -82,9 +83,10 @@ class Chat:
         engine: Engine | None,
         name: str = "edgerelax",
         embedder: Embedder | None = None,
+        answer: int | None = None,
     ) -> None:
         self.text, self.engine, self.name = text, engine, name
-        self._embedder = embedder
+        self._embedder, self._answer = embedder, answer
         self._form = format_of(text.template.source)
         ids = map(text.tokenizer.id_of, self._form.marks)
         self._marks = frozenset(token for token in ids if token is not None)
@@ -95,7 +97,8 @@ class Chat:
 
     @property
     def _limits(self) -> Limits:
-        return Limits(self._generator.context, self.text.vocabulary, self.text.ends)
+        context, text = self._generator.context, self.text
+        return Limits(context, text.vocabulary, text.ends, self._answer)
 
     @property
     def _generator(self) -> Engine:

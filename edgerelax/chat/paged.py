@@ -7,9 +7,11 @@ begins again when there is room; nothing is lost by it.
 """
 
 import threading
+from collections.abc import Callable
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
 from types import TracebackType
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from edgerelax.artifact.manifest import LanguageInfo
 from edgerelax.chat.engine import Picture, Sampling, Token, TokenMask
 from edgerelax.chat.pages import CacheFullError, PagePool
+from edgerelax.chat.rolling import Rolling
 from edgerelax.chat.sequence import Sequence, likeliest
 from edgerelax.chat.sights import Eyes, Sights
 from edgerelax.frontends.language.sampling import PROMPT
@@ -27,10 +30,11 @@ CHUNK = 256
 """Tokens of prompts that one round takes."""
 DEFAULT_TOKENS = 4096
 """Tokens that the cache has room for, if nobody says more and the model's context is longer."""
-OUTSIDE = np.int32(1 << 30)
-"""A slot of no cache."""
+ENDLESS = 1 << 31
+"""The context of texts that drop what is old."""
 
 Ints = NDArray[np.int32]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,8 @@ class PagedEngine:
     """Generates with the functions of a language model's artifact (frontends/language/functions).
 
     `tokens` are what the cache has room for, of all texts together; `texts` how many go on at once,
-    others wait. Raises InputError for a model that keeps no pages.
+    others wait. With a `window` texts have no end: a text keeps as many tokens, of which the first
+    `sinks` stay (rolling.py). Raises InputError for a model that keeps no pages, or cannot roll.
     """
 
     def __init__(
@@ -57,16 +62,22 @@ class PagedEngine:
         language: LanguageInfo,
         tokens: int | None = None,
         texts: int = 8,
+        window: int | None = None,
+        sinks: int | None = None,
     ) -> None:
         if language.page_size is None or "step" not in language.functions:
             raise InputError(
                 "this language model keeps nothing between calls, it cannot generate",
                 hint="export it again with this version of edgerelax",
             )
-        room = min(language.context, DEFAULT_TOKENS) if tokens is None else tokens
-        size = language.page_size
+        size, self._window = language.page_size, language.window
+        self.rolling = Rolling.of(window, sinks, language)
+        self._span = self._span_of(language, size)
+        bounded = self.rolling is not None or self._window is not None
+        wanted = max(DEFAULT_TOKENS, self._span) if bounded else DEFAULT_TOKENS
+        room = min(language.context, wanted) if tokens is None else tokens
         self.pool = PagePool(-(-room // size), size)
-        self.context = min(language.context, self.pool.count * size)
+        self.context = self._context_of(language)
         self.vocabulary, self._names = language.vocabulary, language.functions
         self._session, self._limit = session, language.context
         self.texts = texts
@@ -79,6 +90,25 @@ class PagedEngine:
         self._eyes = Eyes.of(session, language, CHUNK, texts)
         seen = {} if self._eyes is None else self._eyes.sizes
         session.allocate({"slots": self.pool.count * size, "rows": texts, **seen})
+
+    def _span_of(self, language: LanguageInfo, size: int) -> int:
+        """How many tokens of a text pages are held for, at most."""
+        if self.rolling is not None:
+            return self.rolling.window * size
+        if self._window is None:
+            return language.context
+        return min(language.context, self._window + CHUNK + 2 * size)
+
+    def _context_of(self, language: LanguageInfo) -> int:
+        room = self.pool.count * self.pool.size
+        if self.rolling is not None and room < self._span:
+            raise InputError(
+                f"a window of {self._span} tokens; the cache has room for {room}",
+                hint="give the cache more room, or make the window smaller",
+            )
+        if self.rolling is not None:
+            return ENDLESS
+        return language.context if room >= self._span else min(language.context, room)
 
     def generate(
         self,
@@ -172,8 +202,9 @@ class PagedEngine:
         """Begin texts that wait while there are rows, and pages for what they have."""
         while self._waiting and (self._rows or self._waiting[0].row is not None):
             sequence = self._waiting[0]
-            sequence.begin(self.pool)
-            need = self.pool.pages_for(len(sequence.tokens) + 1) - len(sequence.pages)
+            sequence.begin(self.pool, self._span if self.rolling else None)
+            most = min(len(sequence.tokens) + 1, self._span)
+            need = self.pool.pages_for(most) - len(sequence.pages)
             if need > self.pool.available and self._active:
                 sequence.leave(self.pool)
                 return
@@ -182,18 +213,49 @@ class PagedEngine:
             self._reused += sequence.cached
             self._active.append(self._waiting.pop(0))
 
-    def _reserve(self, sequence: Sequence, count: int) -> bool:
+    def _reserve(self, sequence: Sequence, count: int) -> None:
         """Pages for a text's next tokens, from the newest other texts if need be."""
+        self._making_room(sequence, lambda: sequence.reserve(self.pool, count))
+
+    def _making_room(self, sequence: Sequence, take: Callable[[], T]) -> T:
+        """What takes pages for a text, again after another text has given up its own."""
         while True:
             try:
-                sequence.reserve(self.pool, count)
-                return True
+                return take()
             except CacheFullError:
                 others = [s for s in self._active if s is not sequence and s.pages]
                 if not others:
                     raise
                 newest = others[-1]
                 self._suspend(newest)
+
+    def _roll(self, sequence: Sequence) -> int:
+        """How many tokens have a place yet, after the oldest have gone if there was none."""
+        if self.rolling is None:
+            return sequence.pending
+        if sequence.length == self._span:
+            self._drop(sequence, self.rolling)
+        return self._span - sequence.length
+
+    def _drop(self, sequence: Sequence, rolling: Rolling) -> None:
+        """Let a text go on without its oldest pages but the sinks; others take their positions.
+
+        They are written anew, elsewhere if they are another text's too or can be found by this one.
+        """
+        pool, first = self.pool, rolling.sinks + rolling.dropped
+        kept = sequence.pages[first:]
+        pool.release(sequence.pages[rolling.sinks : first])
+        del sequence.pages[rolling.sinks : first]
+        for k, page in enumerate(kept, rolling.sinks):
+            if pool.is_shared(page) or (pool.is_kept(page) and pool.available):
+                sequence.pages[k] = self._making_room(sequence, pool.take)
+                pool.release([page])
+            else:
+                pool.forget(page)
+        moved = rolling.dropped * pool.size
+        source, target = (np.array(p, np.int32) for p in (kept, sequence.pages[rolling.sinks :]))
+        self._run("shift", source=source, target=target, by=np.full_like(source, -moved))
+        sequence.dropped += moved
 
     def _suspend(self, sequence: Sequence) -> None:
         sequence.leave(self.pool)
@@ -207,9 +269,9 @@ class PagedEngine:
         for sequence in [s for s in self._active if s.pending > 1]:
             if sequence not in self._active:
                 continue  # it gave way to another
-            count = min(sequence.pending, left)
-            if count == 0:
+            if left == 0:
                 return
+            count = min(sequence.pending, left, self._roll(sequence))
             self._reserve(sequence, count)
             self._step([sequence], count)
             left -= count
@@ -218,6 +280,7 @@ class PagedEngine:
         """One step for all that go on from one token, the oldest first."""
         for sequence in [s for s in self._active if s.pending == 1]:
             if sequence in self._active:
+                self._roll(sequence)
                 self._reserve(sequence, 1)
         going = [s for s in self._active if s.pending == 1]
         if going:
@@ -235,7 +298,7 @@ class PagedEngine:
             tokens[k] = s.tokens[s.cached : s.cached + count]
             if self._eyes is not None:
                 s.sights.put(tokens[k], s.cached, self._eyes)
-            at[k] = np.arange(s.cached, s.cached + count)
+            at[k] = np.arange(s.length, s.length + count)
             slots[k] = s.slots(size, count)
             pages[k, : len(s.pages)] = s.pages
         last = np.full(len(going), count - 1, np.int32)
@@ -245,6 +308,8 @@ class PagedEngine:
         )  # fmt: skip
         for s in going:
             s.advance(self.pool, count)
+            if self._window is not None and self.rolling is None:
+                s.pass_by(self.pool, self._window)
             s.fresh = s.pending == 0
 
     def _draw_all(self) -> None:

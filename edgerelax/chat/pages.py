@@ -83,6 +83,19 @@ class PagePool:
         if page not in self._text and text not in self._by_text:
             self._by_text[text], self._text[page] = page, text
 
+    def is_shared(self, page: int) -> bool:
+        """Whether a held page is another's too."""
+        return self._holders[page] > 1
+
+    def is_kept(self, page: int) -> bool:
+        """Whether a held page can be found by its text."""
+        return page in self._text
+
+    def forget(self, page: int) -> None:
+        """A held page is to be written anew: it keeps no text any more."""
+        if page in self._text:
+            del self._by_text[self._text.pop(page)]
+
     def release(self, pages: Sequence[int]) -> None:
         """Give up pages. The last ones of a text are needed again before the first."""
         for page in reversed(pages):

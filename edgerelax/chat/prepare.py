@@ -31,11 +31,15 @@ COMPLETION_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a model can take: tokens in all, and how many tokens it knows."""
+    """What a model can take: tokens in all, and how many tokens it knows.
+
+    `answer` is how long answers may be whose requests say nothing; None: as there is room.
+    """
 
     context: int
     vocabulary: int
     ends: tuple[int, ...]
+    answer: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ def job(
             code="context_length_exceeded",
             hint="shorten it, or leave earlier messages out",
         )
+    wanted = limits.answer if wanted is None else wanted
     length = room if wanted is None else min(wanted, room)
     ends = () if request.ignore_eos else limits.ends
     after_call = isinstance(request, ChatRequest) and request.parallel_tool_calls is False

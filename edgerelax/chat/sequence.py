@@ -13,7 +13,10 @@ from edgerelax.chat.sights import Sights
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """`tokens` are prompt and generated ones; of these `cached` are in the cache's `pages`.
+    """`tokens` are prompt and generated ones, of which the first `cached` went through the model.
+
+    `pages` hold them, but for the `gone` first pages, which were given back because no token sees
+    them any more, and for `dropped` tokens, of which the text goes on without (rolling.py).
 
     `row` is its row of logits, or None before it has begun. `fresh` says that these are the logits
     after its last token. `counted` says that the row's counts are of its tokens.
@@ -28,6 +31,8 @@ class Sequence:
     generated: int = 0
     cached: int = 0
     pages: list[int] = field(default_factory=list)
+    gone: int = 0
+    dropped: int = 0
     digest: Digest = START
     row: int | None = None
     fresh: bool = False
@@ -57,30 +62,46 @@ class Sequence:
         penalties = (s.repetition_penalty != 1, s.presence_penalty, s.frequency_penalty)
         return bool(any(penalties) or s.logit_bias or self.mask is not None)
 
-    def begin(self, pool: PagePool) -> None:
-        """Find what the cache has of its text; one token at least is computed anew."""
-        self.pages, self.digest = pool.find(self.tokens[:-1], self.sights.marks)
+    @property
+    def length(self) -> int:
+        """The position of the next token."""
+        return self.cached - self.dropped
+
+    def begin(self, pool: PagePool, most: int | None = None) -> None:
+        """Find what the cache has of its text, at most so much; one token is computed anew."""
+        last = len(self.tokens) - 1
+        known = self.tokens[: last if most is None else min(last, most)]
+        self.pages, self.digest = pool.find(known, self.sights.marks)
         self.cached = len(self.pages) * pool.size
 
     def reserve(self, pool: PagePool, count: int) -> None:
         """Pages for the next tokens. Raises CacheFullError, with what it has kept."""
-        for _ in range(pool.pages_for(self.cached + count) - len(self.pages)):
+        for _ in range(pool.pages_for(self.length + count) - len(self.pages)):
             self.pages.append(pool.take())
 
     def advance(self, pool: PagePool, count: int) -> None:
         """The next tokens are in the cache; whole pages can be found by their text."""
         whole = self.cached // pool.size
         self.cached += count
+        if self.dropped:
+            return  # what is in later pages hangs on what was dropped
         for page in range(whole, self.cached // pool.size):
             start, stop = page * pool.size, (page + 1) * pool.size
             marks = self.sights.marks(start, stop)
             self.digest = text_digest(self.digest, self.tokens[start:stop], marks)
             pool.keep(self.pages[page], self.digest)
 
+    def pass_by(self, pool: PagePool, window: int) -> None:
+        """Give back the pages that end before the next token's window."""
+        gone = max(self.gone, (self.length - window + 1) // pool.size)
+        pool.release(self.pages[self.gone : gone])
+        self.gone = gone
+
     def leave(self, pool: PagePool) -> None:
         """Give up its pages; its tokens can be computed again."""
-        pool.release(self.pages)
-        self.pages, self.cached, self.digest, self.fresh = [], 0, START, False
+        pool.release(self.pages[self.gone :])
+        self.pages, self.cached, self.gone, self.dropped = [], 0, 0, 0
+        self.digest, self.fresh = START, False
 
     def add(self, token: Token) -> None:
         """A token was drawn."""
@@ -91,7 +112,7 @@ class Sequence:
 
     def slots(self, size: int, count: int) -> list[int]:
         """Where the next tokens go in the cache."""
-        places = range(self.cached, self.cached + count)
+        places = range(self.length, self.length + count)
         return [self.pages[at // size] * size + at % size for at in places]
 
     def numbers(self) -> tuple[float, ...]:

@@ -49,6 +49,12 @@ def chat(
         int | None, typer.Option(min=1, help="Threads for the CPU's kernels.")
     ] = None,
     cache_tokens: Annotated[int | None, typer.Option(min=1, help="Room of the cache.")] = None,
+    window: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of a text that are kept; texts have no end.")
+    ] = None,
+    sinks: Annotated[
+        int | None, typer.Option(min=0, help="First tokens that a window keeps; else 4.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print for programs.")] = False,
 ) -> None:
     """Talk with a language model."""
@@ -63,6 +69,8 @@ def chat(
         variant=variant,
         threads=threads,
         cache_tokens=cache_tokens,
+        window=window,
+        sinks=sinks,
         texts=1,
     ) as loaded:
         conversation = Conversation(loaded, system, settings)

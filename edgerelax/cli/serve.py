@@ -31,6 +31,12 @@ def serve(
         int | None, typer.Option(min=1, help="Room of the cache, of all texts together.")
     ] = None,
     texts: Annotated[int, typer.Option(min=1, help="Answers written at once.")] = TEXTS,
+    window: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of a text that are kept; texts have no end.")
+    ] = None,
+    sinks: Annotated[
+        int | None, typer.Option(min=0, help="First tokens that a window keeps; else 4.")
+    ] = None,
     max_queue: Annotated[
         int, typer.Option(min=0, help="Requests that wait; one more is answered 429.")
     ] = 64,
@@ -63,6 +69,8 @@ def serve(
             threads=threads,
             cache_tokens=cache_tokens,
             texts=texts,
+            window=window,
+            sinks=sinks,
             name=name,
         ) as chat,
     ):

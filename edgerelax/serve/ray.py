@@ -36,6 +36,8 @@ class Deployment:
     name: str | None = None
     cache_tokens: int | None = None
     texts: int = TEXTS
+    window: int | None = None
+    sinks: int | None = None
     max_queue: int = 64
     api_key: str | None = None
 
@@ -72,6 +74,8 @@ def _replica(wanted: Deployment) -> Starlette:
         wanted.device,
         cache_tokens=wanted.cache_tokens,
         texts=wanted.texts,
+        window=wanted.window,
+        sinks=wanted.sinks,
         name=wanted.name,
     )
     return make_app(chat, Limits(wanted.texts, wanted.max_queue), key=wanted.api_key)

@@ -17,7 +17,7 @@ import {
   text,
 } from './schema.ts';
 
-export const ARTIFACT_VERSION = 6;
+export const ARTIFACT_VERSION = 7;
 
 /** A constant, or an expression over the symbols. */
 export type Dim = number | string;
@@ -103,6 +103,8 @@ export interface LanguageInfo {
   /** Entry points by what they do. */
   readonly functions: Readonly<Record<string, string>>;
   readonly page_size: number | null;
+  /** How many tokens a token sees, itself included; null: all before it. */
+  readonly window: number | null;
   /** Assets: a tokenizer.json; templates and special tokens. */
   readonly tokenizer: string | null;
   readonly chat: string | null;
@@ -211,6 +213,7 @@ const language = object({
   context: count,
   functions: mapOf(text),
   page_size: orNull(count),
+  window: orNull(count),
   tokenizer: orNull(fileName),
   chat: orNull(fileName),
   bos: orNull(count),

@@ -5,7 +5,7 @@ export const HASH = 'ab'.repeat(32);
 export function sound(): Record<string, unknown> {
   return {
     format: 'edgerelax',
-    version: 6,
+    version: 7,
     producer: 'a test',
     source: { file: 'net.onnx', kind: 'onnx', sha256: HASH, metadata: { author: 'me' } },
     symbols: { n: { lo: 1, hi: 64, multiple_of: 1 }, m: { lo: 0, hi: null, multiple_of: 4 } },
@@ -82,6 +82,7 @@ export function sound(): Record<string, unknown> {
       context: 64,
       functions: { step: 'main' },
       page_size: 16,
+      window: null,
       tokenizer: 'tokenizer.json',
       chat: 'chat.json',
       bos: 1,

@@ -9,7 +9,7 @@ import pytest
 import edgerelax
 from edgerelax.artifact.manifest import LanguageInfo
 from edgerelax.chat.engine import Sampling
-from edgerelax.chat.paged import PagedEngine, bucket
+from edgerelax.chat.paged import CHUNK, PagedEngine, bucket
 from edgerelax.chat.pages import START, CacheFullError, PagePool, text_digest
 from edgerelax.frontends.language.cache import PAGE
 from edgerelax.hosts.session import Session
@@ -241,3 +241,34 @@ def test_numbers_of_pages_come_in_few_sizes() -> None:
     assert all(n <= found <= 1.25 * n + 1 for n, found in enumerate(sizes, 1))
     assert len(set(sizes)) < 40
     assert bucket(63, 63) == 63  # a context of 1000 tokens has no 64th page
+
+
+@pytest.fixture(scope="module")
+def windowed() -> Iterator[Session]:
+    """Both layers see a window."""
+    module = tiny(context=1024, windows=(9, 20))
+    with edgerelax.compile(module, target="cpu", variants=("cpu",)).session("cpu") as opened:
+        yield opened
+
+
+def test_pages_that_no_token_sees_are_given_back(windowed: Session) -> None:
+    assert language(windowed).window == 20
+    prompt, held = tokens_of(3, 40), []
+    made = engine(windowed, tokens=256)
+    with made.generate(prompt, Sampling(max_tokens=60, temperature=0.0)) as stream:
+        found = []
+        for token in stream:
+            found.append(token.id)
+            held.append(made.load.pages_used)
+    assert found == wanted(windowed, prompt, 60)
+    assert max(held) == 3 and min(held) == 2  # of seven that the text has
+    assert made.pool.available == made.pool.count
+
+
+def test_a_windowed_text_may_be_longer_than_the_cache(windowed: Session) -> None:
+    """It needs room for the window, a chunk of the prompt and two pages."""
+    needed, prompt = 20 + CHUNK + 2 * PAGE, tokens_of(4, 700)
+    assert engine(windowed, tokens=needed - PAGE).context < needed
+    made = engine(windowed, tokens=needed, texts=1)
+    assert made.context == 1024
+    assert ids(made, prompt) == wanted(windowed, prompt, 12)

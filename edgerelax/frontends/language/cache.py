@@ -68,12 +68,6 @@ class Paged(Context):
     def mask(self, window: int | None) -> Tensor:
         return self._mask(self._near(None), window)
 
-    @property
-    def window(self) -> int | None:
-        """How many keys before and with a token any layer reads; None for all that came before."""
-        windows = [w for w in self._by_window if w is not None]
-        return None if None in self._by_window else max(windows, default=None)
-
     def _through(self, name: str, x: Tensor, near: _Near) -> Tensor:
         """Store what is new, and give what is there: [batch, groups, keys, width]."""
         batch, groups, length, width = x.dims
@@ -97,12 +91,7 @@ class Paged(Context):
             numbers = first + _numbers(pages, count)
             last = positions(pages, 1, pages.dims[1] - 1).cast(I32)
             pages = apply("gather_elements", pages, apply("min", numbers, last), axis=1)
-        within = _numbers(pages, PAGE).reshape(1, 1, PAGE)
-        slots, at = (
-            (x.reshape(x.dims[0], count, 1) * PAGE + within).reshape(x.dims[0], count * PAGE)
-            for x in (pages, numbers)
-        )
-        return _Near(slots, at)
+        return _Near(slots_of(pages), slots_of(numbers))
 
     def _mask(self, near: _Near, window: int | None) -> Tensor:
         batch, length = self.positions.dims
@@ -113,6 +102,13 @@ class Paged(Context):
         if window is None:
             return shown
         return apply("and", shown, apply("lt", queries - keys, window))
+
+
+def slots_of(pages: Tensor) -> Tensor:
+    """Those of pages, i32[batch, pages], in order: [batch, pages · PAGE]. So positions as well."""
+    batch, count = pages.dims
+    within = _numbers(pages, PAGE).reshape(1, 1, PAGE)
+    return (pages.reshape(batch, count, 1) * PAGE + within).reshape(batch, count * PAGE)
 
 
 def _numbers(like: Tensor, count: ExprLike) -> Tensor:

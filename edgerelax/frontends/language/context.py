@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from edgerelax.frontends.language.rope import Rope
 from edgerelax.frontends.nn import Module, Tensor
 from edgerelax.frontends.nn.functional import attention, causal_mask, positions
 from edgerelax.ir.diagnostics import UnsupportedError
@@ -73,6 +74,19 @@ class Decoder(Module):
     def caches(self) -> list[CacheShape]:
         """What each layer that attends keeps of a token, by the number that it attends as."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it keeps")
+
+    @property
+    def window(self) -> int | None:
+        """How many keys any layer sees from a token back; None: all, or it isn't known."""
+        return None
+
+    @property
+    def ropes(self) -> list[Rope | None] | None:
+        """How each of `caches` has its keys turned, None where it has not.
+
+        None of all: keys hold positions in another way, or it isn't known how.
+        """
+        return None
 
     def hidden(self, tokens: Tensor, context: Context) -> Tensor:
         """Integers [batch, length] → [batch, length, width], the last norm included."""

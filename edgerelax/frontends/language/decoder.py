@@ -4,6 +4,7 @@ from edgerelax.frontends.language.config import Config, Norm
 from edgerelax.frontends.language.context import CacheShape, Context, Decoder
 from edgerelax.frontends.language.experts import Mixture
 from edgerelax.frontends.language.mlp import MLP
+from edgerelax.frontends.language.rope import Rope
 from edgerelax.frontends.nn import (
     Embedding,
     LayerNorm,
@@ -164,6 +165,15 @@ class GeneralDecoder(Decoder):
     def caches(self) -> list[CacheShape]:
         config = self.config
         return [CacheShape(config.groups, config.head_width, config.head_width)] * config.layers
+
+    @property
+    def window(self) -> int | None:
+        windows = [plan.attend.window for plan in self.config.plan]
+        return None if None in windows else max(w for w in windows if w is not None)
+
+    @property
+    def ropes(self) -> list[Rope | None] | None:
+        return None if self.config.positions else [plan.rope for plan in self.config.plan]
 
     def hidden(self, tokens: Tensor, context: Context) -> Tensor:
         x = self._embedded(tokens, context)

@@ -13,6 +13,7 @@ from edgerelax.frontends.language.drawing import (
     drawing_states,
     drawn_tokens,
 )
+from edgerelax.frontends.language.shifting import add_shift
 from edgerelax.frontends.language.storage import Kind
 from edgerelax.frontends.language.text import Text
 from edgerelax.frontends.nn import Input, Tensor, trace
@@ -46,7 +47,8 @@ def language_module(
     `step`: new tokens i32[batch, length] of sequences whose earlier ones are in a cache. The logits
     after the token number `last` of each go to the row of the state `last_logits` that `rows`
     names. A token -1 - r is the one that was drawn in row r. What else it takes: cache.Paged.
-    And what draws tokens from logits: drawing.add_drawing.
+    And what draws tokens from logits: drawing.add_drawing. `shift`, where keys' positions can be
+    changed: shifting.add_shift.
 
     `dims` may give sizes or bounds of `batch`, `length` and `pages`; the latter two end at what
     the model serves. `text` becomes assets; `cache` says how keys and values are stored. Raises
@@ -61,7 +63,11 @@ def language_module(
 
     module = trace(main, {"tokens": Input((sizes.batch, sizes.length), I64)})
     module = add_steps(module, model, config.vocabulary, sizes, cache=cache)
-    return described(module, config, {"whole": "main", **STEPS}, architecture, text)
+    functions = {"whole": "main", **STEPS}
+    if (ropes := model.ropes) is not None:
+        module = add_shift(module, model.caches, ropes, sizes.slots, cache)
+        functions["shift"] = "shift"
+    return described(module, config, functions, architecture, text, model.window)
 
 
 STEPS = {name: name for name in ("step", *NAMES)}
@@ -141,6 +147,7 @@ def described(
     functions: Mapping[str, str],
     architecture: str,
     text: Text | None,
+    window: int | None = None,
 ) -> Module:
     """The module with what it says of itself as a language model whose texts are in pages."""
     module.attrs["language"] = {
@@ -149,6 +156,7 @@ def described(
         "context": config.context,
         "functions": dict(functions),
         "page_size": PAGE,
+        "window": window,
         **(text.language() if text is not None else {}),
     }
     if text is not None:

@@ -4,7 +4,7 @@ A code is a number from -127 to 127, by a scale for each row and group: the larg
 Attention reads codes and scales as they are stored (passes/fuse_attention.py).
 """
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Literal, get_args
 
 from edgerelax.frontends.nn import Input, Tensor
@@ -62,7 +62,7 @@ def put(states: MutableMapping[str, Tensor], name: str, slots: Tensor, rows: Ten
     states[name] = apply("scatter_nd", state, at, rows.cast(state.dtype))
 
 
-def get(states: MutableMapping[str, Tensor], name: str, slots: Tensor) -> Tensor:
+def get(states: Mapping[str, Tensor], name: str, slots: Tensor) -> Tensor:
     """The rows in slots [...]: f32[..., groups, width]."""
     rows = apply("gather", states[name], slots, axis=0).cast(F32)
     if states[name].dtype != I8:

@@ -23,10 +23,15 @@ ROPE = Rope((1.0, 0.3, 0.1, 0.02))
 
 
 def tiny(
-    vocabulary: int = VOCABULARY, context: int = 256, text: Text | None = None, cache: Kind = "f32"
+    vocabulary: int = VOCABULARY,
+    context: int = 256,
+    text: Text | None = None,
+    cache: Kind = "f32",
+    windows: tuple[int | None, int] = (None, 9),
 ) -> Module:
     """Two layers, one of which sees a window only; four heads on two keys and values."""
-    plan = (Plan(Attend(), ROPE), Plan(Attend(window=9, cap=20.0), ROPE))
+    first, second = windows
+    plan = (Plan(Attend(window=first), ROPE), Plan(Attend(window=second, cap=20.0), ROPE))
     config = Config(
         width=24, heads=4, groups=2, head_width=8, hidden=40, vocabulary=vocabulary,
         context=context, plan=plan, tied=True,
