@@ -44,6 +44,8 @@ export interface ChatParts {
   readonly templates: Readonly<Record<string, string>>;
   /** What templates use beside the messages. */
   readonly names: Readonly<Record<string, unknown>>;
+  /** Whether the model was made to see images; chats here are of text. */
+  readonly sees?: boolean;
   readonly eos: readonly number[];
   /** What answers call the model. */
   readonly model: string;
@@ -68,12 +70,12 @@ export class Chat {
 
   /** Throws `template` for a template with a fault. */
   constructor(parts: ChatParts) {
-    const { engine, tokenizer, templates, names, eos, model } = parts;
+    const { engine, tokenizer, templates, names, sees, eos, model } = parts;
     this.#parts = parts;
     this.model = model;
     this.#eos = new Set(eos);
     for (const [name, source] of Object.entries(templates)) {
-      this.#templates.set(name, new ChatTemplate(source, names));
+      this.#templates.set(name, new ChatTemplate(source, names, sees));
     }
     const sources = Object.values(templates);
     const marks = sources.flatMap((source) => marksOf(callFormatOf(source)));
@@ -146,12 +148,15 @@ export class Chat {
     signal: AbortSignal,
   ): AsyncGenerator<answers.Step, answers.Ending> {
     checkChat(request);
-    const { tokenizer } = this.#parts;
+    const { tokenizer, names, sees = false } = this.#parts;
     const tools = request.tool_choice === 'none' ? undefined : (request.tools ?? undefined);
     const template = this.#template(tools !== undefined);
     const { messages } = request;
     const extras = request.chat_template_kwargs ?? {};
-    const prompt = tokenizer.encode(template.render({ messages, tools, extras }), false);
+    const text = template.render({ messages, tools, extras });
+    // templates of models that see images leave the first token to their processors
+    const framed = sees && !(names['bos_token'] && text.startsWith(String(names['bos_token'])));
+    const prompt = tokenizer.encode(text, framed);
     const { logprobs, top_logprobs } = request;
     const settings = this.#settings(request, at, logprobs ? (top_logprobs ?? 0) : undefined);
     const constraint = this.#callConstraint(request, template) ?? settings.constraint;

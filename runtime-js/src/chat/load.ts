@@ -25,6 +25,8 @@ export interface LoadChatOptions extends EngineOptions {
 interface ChatFile {
   readonly templates: Readonly<Record<string, string>>;
   readonly special_tokens: Readonly<Record<string, string>>;
+  /** How images become tokens, of a model that sees any. */
+  readonly images?: object;
 }
 
 /** Loads a language model's folder. Throws `format` for a model that is of no language. */
@@ -50,6 +52,7 @@ export async function openChat(url: string | URL, options: LoadChatOptions): Pro
       tokenizer,
       templates,
       names: chat.special_tokens,
+      sees: chat.images !== undefined,
       eos: language.eos,
       model: folderName(url),
       defaults: sampling ?? {},

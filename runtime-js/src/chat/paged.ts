@@ -130,7 +130,7 @@ class PagedEngine implements Engine {
   async allocate(): Promise<void> {
     const slots = this.#pool.count * this.#pool.size;
     try {
-      await this.#model.allocate({ slots, rows: this.#texts });
+      await this.#model.allocate({ ...this.#least(), slots, rows: this.#texts });
     } catch (cause) {
       if (!(cause instanceof EdgeRelaxError)) throw cause;
       throw new EdgeRelaxError(
@@ -139,6 +139,13 @@ class PagedEngine implements Engine {
         { cause },
       );
     }
+  }
+
+  /** The least sizes of states: what texts alone need of those for images. */
+  #least(): Record<string, number> {
+    const { states, symbols } = this.#model.manifest;
+    const dims = states.flatMap(({ shape }) => shape ?? []).filter((d) => typeof d === 'string');
+    return Object.fromEntries(dims.map((name) => [name, symbols[name]?.lo ?? 0]));
   }
 
   stats(): EngineStats {

@@ -103,7 +103,7 @@ const both =
 
 const part: Check = (value, at) =>
   isRecord(value) && typeof value['type'] === 'string' && value['type'] !== 'text'
-    ? `${at} is of type ${value['type']}; this model reads text only`
+    ? `${at} is of type ${value['type']}; chats in pages are of text only`
     : object({ type: oneOf('text'), text })(value, at);
 
 const content: Check = (value, at) =>

@@ -15,9 +15,13 @@ export class ChatTemplate {
   readonly source: string;
   readonly #jinja: Jinja;
   readonly #names: Readonly<Record<string, unknown>>;
+  readonly #parts: boolean;
 
-  /** `names` are what templates use beside the messages: `bos_token`, `eos_token`. */
-  constructor(source: string, names: Readonly<Record<string, unknown>>) {
+  /**
+   * `names` are what templates use beside the messages: `bos_token`, `eos_token`. Those of models
+   * that see images (`sees`) mostly take lists of parts, where others take texts.
+   */
+  constructor(source: string, names: Readonly<Record<string, unknown>>, sees = false) {
     this.source = source;
     this.#names = names;
     try {
@@ -27,6 +31,19 @@ export class ChatTemplate {
         cause,
       });
     }
+    this.#parts = sees && this.#writesParts();
+  }
+
+  /** Whether it writes contents that are lists of parts. */
+  #writesParts(): boolean {
+    const content = [{ type: 'text', text: PROBE }];
+    try {
+      const messages = [{ role: 'user', content }];
+      const text = this.#jinja.render({ ...this.#names, messages, add_generation_prompt: true });
+      return text.includes(PROBE) && !/["']type["']/.test(text);
+    } catch {
+      return false;
+    }
   }
 
   /** The text up to where the answer begins. Throws `template` with what the template says. */
@@ -35,7 +52,7 @@ export class ChatTemplate {
       ...this.#names,
       ...(tools && { tools }),
       ...extras,
-      messages: messages.map(forTemplate),
+      messages: messages.map((message) => forTemplate(message, this.#parts)),
       add_generation_prompt: true,
     };
     try {
@@ -48,16 +65,21 @@ export class ChatTemplate {
   }
 }
 
+const PROBE = 'a text to look for';
+
 const why = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause));
 
-/** Templates take text in one piece, `system` for `developer`, and arguments as objects. */
-function forTemplate({ role, content, tool_calls, ...rest }: Message): Record<string, unknown> {
+/** Templates take text in one piece or parts, `system` for `developer`, arguments as objects. */
+function forTemplate(
+  { role, content, tool_calls, ...rest }: Message,
+  parts: boolean,
+): Record<string, unknown> {
   const text =
     typeof content === 'string' ? content : (content ?? []).map((part) => part.text).join('');
   return {
     ...rest,
     role: role === 'developer' ? 'system' : role,
-    content: text,
+    content: parts ? [{ type: 'text', text }] : text,
     ...(tool_calls && { tool_calls: tool_calls.map(withObject) }),
   };
 }

@@ -20,7 +20,7 @@ const BAD: readonly (readonly [string, object, string])[] = [
   [
     'a picture',
     { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: {} }] }] },
-    'messages[0].content[0] is of type image_url; this model reads text only',
+    'messages[0].content[0] is of type image_url; chats in pages are of text only',
   ],
   [
     'calls that are none',

@@ -28,6 +28,20 @@ describe('templates', () => {
     ).toBe('[system:x][user:ab][assistant:]');
   });
 
+  it('of models that see images get parts, where they write them', () => {
+    const rows = '{% for m in messages %}[{% for p in m.content %}{{ p.text }}{% endfor %}]';
+    const whole = '{% for m in messages %}[{{ m.content }}]';
+    for (const [source, sees] of [
+      [rows, true],
+      [whole, true],
+      [whole, false],
+    ] as const) {
+      const template = new ChatTemplate(`${source}{% endfor %}`, {}, sees);
+      const told = { messages: HI, tools: undefined, extras: {} };
+      expect(template.render(told)).toBe('[hi]');
+    }
+  });
+
   it('get arguments as objects, or as the text that they are', () => {
     const source =
       '{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}';
