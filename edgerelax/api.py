@@ -15,7 +15,7 @@ from edgerelax.frontends.hf import load as load_hf
 from edgerelax.frontends.language.storage import Kind, kind_of, no_cache
 from edgerelax.frontends.nn.quantise import Quantiser
 from edgerelax.frontends.onnx import load as load_onnx
-from edgerelax.frontends.onnx.language import is_genai, load_genai
+from edgerelax.frontends.onnx.folders import is_genai, load_genai, load_optimum, onnx_files
 from edgerelax.hosts.choose import candidates, choose
 from edgerelax.hosts.cpu import OFFER as CPU_OFFER
 from edgerelax.hosts.cpu import open_cpu
@@ -70,14 +70,15 @@ def compile(
     fp16: bool = False,
     quantise: str | Mapping[str, str] | None = None,
     cache: str | None = None,
+    file: str | None = None,
     libraries: Sequence[Library] = (),
     passes: Sequence[tuple[str, Pass]] = (),
 ) -> Executable:
     """Compile a model once for all sizes that its symbolic dimensions allow.
 
     Args:
-        model: an ONNX or GGUF file, a Hugging Face folder (config.json, safetensors,
-            tokenizer.json), an ONNX model's bytes or proto, or a Module.
+        model: an ONNX or GGUF file, a Hugging Face folder (config.json, tokenizer.json, and
+            safetensors or an ONNX decoder), an ONNX model's bytes or proto, or a Module.
         target: `webgpu` or `cpu`.
         dims: for a dimension's name its size; or its least and greatest size (None: unbounded)
             and, if wanted, what it is a multiple of.
@@ -93,12 +94,14 @@ def compile(
             `linear=q4,embedding=q8` (docs/nn.md). What that cost is in the report.
         cache: how a language model's cache stores keys and values: `f32` (so where nothing is
             said), `f16` or `int8` (docs/language.md).
+        file: of a folder with several ONNX models, the name of the one to take.
         libraries: functions that take the place of operators (docs/libraries.md).
         passes: passes of yours, each with the name of the one that it runs before
             (docs/builder.md).
     """
     quantiser = None if quantise is None else Quantiser.of(quantise)
-    module = _import(model, dims, quantiser, None if cache is None else kind_of(cache))
+    kind = None if cache is None else kind_of(cache)
+    module = _import(model, dims, quantiser, kind, file)
     folder = None if dump is None else Path(dump)
     functions = _functions(libraries)
     options = Options(
@@ -115,10 +118,16 @@ def _import(
     dims: Mapping[str, DimSpec] | None,
     quantiser: Quantiser | None,
     cache: Kind | None,
+    file: str | None,
 ) -> Module:
+    folder = isinstance(model, str | Path) and Path(model).is_dir()
+    genai = folder and is_genai(model)
+    optimum = folder and not genai and _is_optimum(Path(model), file)
+    if file is not None and not optimum:
+        raise InputError(f"file {file!r} is for folders with config.json and ONNX models")
     if isinstance(model, str | Path) and is_gguf(model):
         return load_gguf(model, dims, quantiser, cache)
-    if isinstance(model, str | Path) and Path(model).is_dir() and not is_genai(model):
+    if folder and not genai and not optimum:
         return load_hf(model, dims, quantiser, cache)
     if quantiser is not None:
         raise InputError(
@@ -126,11 +135,18 @@ def _import(
             hint="that is of GGUF files and Hugging Face folders; nn modules may load what "
             "nn.quantise makes of their weights (docs/nn.md)",
         )
-    if isinstance(model, str | Path) and is_genai(model):
-        return load_genai(model, dims, cache)
+    if folder:
+        return load_genai(model, dims, cache) if genai else load_optimum(model, dims, cache, file)
     if cache is not None:
         raise no_cache("this model")
     return model if isinstance(model, Module) else load_onnx(model, dims=dims)
+
+
+def _is_optimum(folder: Path, file: str | None) -> bool:
+    """Whether a folder's weights are in ONNX; where it has others too, `file` says so."""
+    if not (folder / "config.json").is_file() or not onnx_files(folder):
+        return False
+    return file is not None or not any(folder.glob("*.safetensors"))
 
 
 def _functions(libraries: Sequence[Library]) -> Functions:

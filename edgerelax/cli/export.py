@@ -49,6 +49,9 @@ def export(
         str | None,
         typer.Option(help="How a language model's keys and values are stored: f32, f16 or int8."),
     ] = None,
+    file: Annotated[
+        str | None, typer.Option(help="Of a folder with several ONNX models, which to take.")
+    ] = None,
     library: Annotated[
         list[Path] | None,
         typer.Option(help="A Python file with libraries of yours (docs/libraries.md)."),
@@ -76,6 +79,7 @@ def export(
             fp16=fp16,
             quantise=quantise,
             cache=cache,
+            file=file,
             libraries=read_libraries(library or []),
         )
         compiled.save(output)

@@ -223,7 +223,7 @@ def _causal(node: Node, queries: Expr, keys: Expr) -> Value:
     return node.emit("le", _positions(node, keys, 4, 3), node.emit("add", last, shift))
 
 
-def _padding(node: Node, mask: Value, batch: Expr, keys: Expr) -> Value:
+def padding(node: Node, mask: Value, batch: Expr, keys: Expr) -> Value:
     """A mask by length per batch entry, or by key, as bools that broadcast to the scores."""
     if node.rank(mask) == 1:
         lengths = node.reshape(node.with_dims(node.cast(mask, I64), (batch,)), (batch, 1, 1, 1))
@@ -242,7 +242,7 @@ def _multi_head_attention(node: Node) -> Result:
         raise node.unsupported("packed queries, keys and values")
     bias = node.input(3)
     if bias is not None:
-        q, k, v = _biased(node, (q, k, v), bias)
+        q, k, v = biased(node, (q, k, v), bias)
     q = by_heads(node, q, heads)
     k, v = (by_heads(node, x, heads) if node.rank(x) == 3 else x for x in (k, v))
     if node.input(6) is not None and node.input(7) is not None:
@@ -250,12 +250,12 @@ def _multi_head_attention(node: Node) -> Result:
         v = node.emit("concat", node.value(7), v, axis=2)
     batch, _, length, width = node.dims(q)
     keys = node.dims(k)[2]
-    masks = [] if node.input(4) is None else [_padding(node, node.value(4), batch, keys)]
+    masks = [] if node.input(4) is None else [padding(node, node.value(4), batch, keys)]
     if node.attr("unidirectional", 0):
         masks.append(_causal(node, length, keys))
     extra = node.input(5)
     scores = Scores(
-        node.attr("scale", 0.0) or _default_scale(node, width),
+        node.attr("scale", 0.0) or default_scale(node, width),
         () if extra is None else (extra,),
         tuple(masks),
         node.attr("mask_filter_value", -10000.0),
@@ -263,14 +263,15 @@ def _multi_head_attention(node: Node) -> Result:
     return (from_heads(node, attend(node, q, k, v, scores)), k, v)
 
 
-def _default_scale(node: Node, width: Expr) -> float:
+def default_scale(node: Node, width: Expr) -> float:
+    """What scores are multiplied by, if nothing else is said, for heads of a width."""
     number = width.as_int()
     if not number:
         raise node.unsupported(f"heads of width {width}")
     return 1 / math.sqrt(number)
 
 
-def _biased(node: Node, parts: tuple[Value, ...], bias: Value) -> tuple[Value, ...]:
+def biased(node: Node, parts: tuple[Value, ...], bias: Value) -> tuple[Value, ...]:
     """Each part plus its share of one long bias."""
     if any(node.rank(p) != 3 for p in parts):
         raise node.unsupported("a bias on keys and values that are split already")
@@ -296,12 +297,12 @@ def _attention(node: Node) -> Result:
         for part in node.emit_all("split", projected, sizes=sizes, axis=2)
     )
     batch, _, length, width = node.dims(q)
-    masks = [] if node.input(3) is None else [_padding(node, node.value(3), batch, length)]
+    masks = [] if node.input(3) is None else [padding(node, node.value(3), batch, length)]
     if node.attr("unidirectional", 0):
         masks.append(_causal(node, length, length))
     extra = node.input(5)
     scores = Scores(
-        node.attr("scale", 0.0) or _default_scale(node, width),
+        node.attr("scale", 0.0) or default_scale(node, width),
         () if extra is None else (extra,),
         tuple(masks),
         node.attr("mask_filter_value", -10000.0),
@@ -315,7 +316,7 @@ def _attention(node: Node) -> Result:
 @importer("GroupQueryAttention", domain=MICROSOFT)
 def _group_query_attention(node: Node) -> Result:
     """Keys and values go into the cache behind what it holds; queries look at what is not later."""
-    _refuse_variants(node)
+    refuse_variants(node)
     heads, kept = as_expr(node.attr("num_heads")), as_expr(node.attr("kv_num_heads"))
     q, k, v = (by_heads(node, x, n) for x, n in parts_of(node, heads, kept))
     batch, _, length, width = node.dims(q)
@@ -341,7 +342,7 @@ def _group_query_attention(node: Node) -> Result:
         first = node.emit("sub", at, node.scalar(window, I64))
         masks.append(node.emit("gt", key_at, first))
     scores = Scores(
-        node.attr("scale", 0.0) or _default_scale(node, width),
+        node.attr("scale", 0.0) or default_scale(node, width),
         _grouped_bias(node, kept, group),
         tuple(masks),
         softcap=node.attr("softcap", 0.0),
@@ -352,7 +353,8 @@ def _group_query_attention(node: Node) -> Result:
     return (from_heads(node, whole), k, v)
 
 
-def _refuse_variants(node: Node) -> None:
+def refuse_variants(node: Node) -> None:
+    """Complain of what GroupQueryAttention may do and is not known here."""
     for name in ("smooth_softmax", "k_quant_type", "v_quant_type", "qk_output"):
         if node.attr(name, 0) not in (0, -1, "NONE", ""):
             raise node.unsupported(f"{name} {node.attr(name)!r}")

@@ -1,185 +1,150 @@
-"""ONNX language models as onnxruntime-genai lays them out, over a cache in pages.
+"""Decoders in ONNX over a cache in pages: a graph's past inputs and present outputs become states.
 
-A folder has a model whose GroupQueryAttention nodes take past keys and values, genai_config.json
-and a tokenizer. The graph's past inputs and present outputs become the states of a cache: each such
-node attends through the context instead. What says how long the past is (the attention mask and
-what is computed from it) must serve these nodes alone.
+Where a graph joins a past with new keys or values, these go into the cache, and what the sequence
+now has comes from it; attention that is written out stays as the graph has it. What the graph
+counts from the past's length is replaced by what it stands for (lengths.py): the context's
+positions, masks and number of keys. Nothing else may depend on the past's length or on the
+attention mask.
 """
 
-import re
 from collections import ChainMap
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import onnx
 
-from edgerelax.frontends.dims import DimSpec
-from edgerelax.frontends.hf.reading import read_json
-from edgerelax.frontends.hf.text import text_of
-from edgerelax.frontends.language.context import Attend, CacheShape, Context, Decoder
-from edgerelax.frontends.language.functions import language_module
-from edgerelax.frontends.language.settings import Settings
-from edgerelax.frontends.language.storage import Kind
+from edgerelax.frontends.language.context import CacheShape, Context, Decoder
 from edgerelax.frontends.nn.tensor import Tensor
 from edgerelax.frontends.onnx import families
-from edgerelax.frontends.onnx.attention import MICROSOFT, by_heads, from_heads, parts_of, rotated
-from edgerelax.frontends.onnx.load import function_key
-from edgerelax.frontends.onnx.node import Node
-from edgerelax.frontends.onnx.reading import Source, opsets, read_model
-from edgerelax.frontends.onnx.registry import Result
+from edgerelax.frontends.onnx.decoder_graph import MASK, POSITIONS, TOKENS, DecoderGraph
+from edgerelax.frontends.onnx.language_nodes import Nodes
+from edgerelax.frontends.onnx.lengths import Lengths
+from edgerelax.frontends.onnx.ordering import needed_nodes, title, used_names
+from edgerelax.frontends.onnx.reading import Source, opsets
 from edgerelax.frontends.onnx.symbols import Dimensions
 from edgerelax.frontends.onnx.tensors import element_type
 from edgerelax.frontends.onnx.walk import UNKNOWN, Frame, Unknown, Walk
-from edgerelax.ir.diagnostics import FormatError, InputError, UnsupportedError
 from edgerelax.ir.dtypes import F32
-from edgerelax.ir.graph import Module
-from edgerelax.sym import as_expr
 
 assert families.LOADED
 
-CONFIG = "genai_config.json"
-ATTENTION = "GroupQueryAttention"
-PAST = re.compile(r"\D*(\d+)\D*(key|value)s?")
-
-
-def is_genai(path: str | Path) -> bool:
-    """Whether a folder is laid out as onnxruntime-genai has it."""
-    return (Path(path) / CONFIG).is_file()
-
-
-def load_genai(
-    path: str | Path, dims: Mapping[str, DimSpec] | None = None, cache: Kind | None = None
-) -> Module:
-    """The module of a folder's language model: see `language_module`.
-
-    `cache` says how keys and values are stored; without it they are f32. Raises InputError or
-    FormatError for what is missing or damaged, UnsupportedError for a graph that reaches its past
-    in another way.
-    """
-    folder = Path(path)
-    config = read_json(folder / CONFIG)
-    said = config.get("model") if isinstance(config, dict) else None
-    if not isinstance(said, dict) or not isinstance(said.get("decoder"), dict):
-        raise InputError(f"{CONFIG} says nothing of a model and its decoder")
-    settings = Settings(said, CONFIG)
-    name = str(said["decoder"].get("filename", "model.onnx"))
-    if Path(name).name != name:
-        raise InputError(f"{CONFIG}: the model's file is {name!r}, which leaves the folder")
-    sizes = Sizes(settings.integer("context_length"), settings.integer("vocab_size"))
-    model = OnnxDecoder(read_model(folder / name), sizes)
-    text = text_of(folder, settings)
-    return language_module(model, sizes, dims, settings.text("type"), text, cache or "f32")
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Of a language model: the greatest length that it serves, and its vocabulary."""
-
-    context: int
-    vocabulary: int
+ALONE = ("Cast", "Identity", "Tanh", "Neg")
+BESIDE_WEIGHTS = ("Add", "Sub", "Mul", "Div")
+PRODUCTS = ("MatMul", "MatMulNBits")
 
 
 class OnnxDecoder(Decoder):
-    """A graph from tokens to logits whose attention has a past."""
+    """A graph from tokens to logits whose attention has a past. `context`: the length it serves.
 
-    def __init__(self, source: Source, sizes: Sizes) -> None:
-        self.source, self.sizes = source, sizes
-        graph = source.model.graph
-        self.nodes = [n for n in graph.node if n.op_type == ATTENTION and n.domain == MICROSOFT]
-        self.inputs = {i.name: i for i in graph.input}
-        self.pasts = {n.input[3]: _layer(source, n) for n in self.nodes if len(n.input) > 4}
-        if len(self.pasts) < max(1, len(self.nodes)):
-            raise UnsupportedError(
-                f"{source.label}: no {ATTENTION} with a past, or some without",
-                hint="models of onnxruntime-genai's builder have it; others run as they are, "
-                "past and present being inputs and outputs",
-            )
-        if sorted(self.pasts.values()) != list(range(len(self.pasts))):
-            raise FormatError(f"{source.label}: past inputs are not numbered from 0 on")
+    Raises UnsupportedError for a graph that reaches its past in another way.
+    """
+
+    def __init__(self, source: Source, context: int) -> None:
+        self.graph = DecoderGraph(source)
+        self.lengths = Lengths(self.graph, context)
+        self.vocabulary = self._vocabulary()
+        self.nodes = self._left()
+        self.split = self._before_head()
+        self._at: tuple[Walk, Frame] | None = None
 
     @property
     def caches(self) -> list[CacheShape]:
-        shapes = {}
-        for node in self.nodes:
-            key, value = (self._dims(name) for name in node.input[3:5])
-            shapes[self.pasts[node.input[3]]] = CacheShape(key[1], key[3], value[3])
-        return [shapes[k] for k in sorted(shapes)]
+        pasts = {(p.layer, p.name): p for p in self.graph.pasts.values()}
+        shapes = []
+        for layer in range(len(pasts) // 2):
+            (groups, key), (same, value) = (pasts[layer, n].sizes for n in ("keys", "values"))
+            if groups != same:
+                raise self.graph.unsupported(f"layer {layer}: {groups} keys for {same} values")
+            shapes.append(CacheShape(groups, key, value))
+        return shapes
 
     def hidden(self, tokens: Tensor, context: Context) -> Tensor:
-        """Logits already, [batch, length, vocabulary]."""
-        source, builder = self.source, tokens.builder
-        proto = source.model
-        functions = {function_key(f): f for f in proto.functions}
-        own = {(MICROSOFT, ATTENTION): lambda node: self._attend(node, context)}
+        """What the last product with weights reads, [batch, length, width]; logits without one."""
+        graph, builder = self.graph, tokens.builder
+        nodes = Nodes(graph, self.lengths, tokens, context)
         dimensions = Dimensions({}, builder.names)
-        walk = Walk(builder, dimensions, source.label, source.folder, functions, own=own)
-        frame = Frame(ChainMap(), opsets(proto.opset_import), {}, "")
-        for name in self.inputs:
-            frame.names[name] = self._input(name, tokens, context)
-        results = walk.graph(proto.graph, frame, ["logits"])
+        walk = Walk(builder, dimensions, graph.label, graph.folder, own=nodes.own())
+        frame = Frame(ChainMap(), opsets(graph.model.opset_import), {}, "")
+        frame.names.update((name, walk.constant(name, data)) for name, data in graph.weights())
+        for name in graph.inputs:
+            frame.names[name] = self._input(name, nodes)
+        needed = needed_nodes(self.nodes, [self.split], graph.label)
+        for name in dict.fromkeys(n for node in needed for n in used_names(node)):
+            if name in self.lengths.known:
+                frame.names[name] = nodes.known_value(name)
+        (result,) = walk.nodes(needed, [self.split], frame)
         walk.report()
-        if isinstance(results[0], Unknown):
-            raise UnsupportedError(
-                f"{source.label}: logits depend on the attention mask or the past elsewhere than "
-                f"in {ATTENTION}"
-            )
-        return Tensor(builder, results[0]).cast(F32)
+        self._check(frame, needed)
+        assert not isinstance(result, Unknown)
+        self._at = walk, frame
+        return Tensor(builder, result).cast(F32)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return hidden
+        if self.split == "logits":
+            return hidden
+        assert self._at is not None
+        walk, frame = self._at
+        batch, *_, width = hidden.dims
+        flat = len(hidden.dims) == 2
+        frame.names[self.split] = (hidden.reshape(batch, 1, width) if flat else hidden).value
+        rest = [n for n in self.nodes if self.split not in n.output]
+        (result,) = walk.nodes(rest, ["logits"], frame)
+        walk.report()
+        logits = Tensor(hidden.builder, result).cast(F32)
+        return logits.reshape(batch, self.vocabulary) if flat else logits
 
-    def _input(self, name: str, tokens: Tensor, context: Context) -> Any:
+    def _input(self, name: str, nodes: Nodes) -> Any:
         """What stands for an input: of the past and its length nothing is known here."""
-        if name not in ("input_ids", "position_ids"):
-            return UNKNOWN
-        declared = self.inputs[name].type.tensor_type.elem_type
-        dtype = element_type(declared, f"{self.source.label}: input {name}")
-        if name == "input_ids":
-            return tokens.cast(dtype).value
-        batch, length = tokens.dims
-        return context.positions.expand(batch, length).cast(dtype).value
+        dtype = element_type(self.graph.inputs[name].type.tensor_type.elem_type, name)
+        if name == TOKENS:
+            return nodes.tokens.cast(dtype).value
+        if name == POSITIONS:
+            return nodes.positions().cast(dtype).value
+        return nodes.all_shown(dtype) if name == MASK else UNKNOWN
 
-    def _dims(self, name: str) -> tuple[int, ...]:
-        """The sizes of a past input [batch, groups, length, width]; those that vary are 0."""
-        if name not in self.inputs:
-            raise FormatError(f"{self.source.label}: {name!r} is no input of the graph")
-        dims = tuple(d.dim_value for d in self.inputs[name].type.tensor_type.shape.dim)
-        if len(dims) != 4 or not dims[1] or not dims[3]:
-            raise FormatError(
-                f"{self.source.label}: {name} must be [batch, groups, length, width], with groups "
-                "and width known"
-            )
-        return dims
+    def _left(self) -> list[onnx.NodeProto]:
+        """The nodes whose results are not known to be positions, masks or sizes."""
+        left: list[onnx.NodeProto] = []
+        for node in self.graph.graph.node:
+            for k, name in enumerate(node.output):
+                if name in self.lengths.known:
+                    node.output[k] = ""
+            if any(node.output):
+                left.append(node)
+        return left
 
-    def _attend(self, node: Node, context: Context) -> Result:
-        """Attention of the new tokens, turned by their positions where the node does that."""
-        heads, kept = as_expr(node.attr("num_heads")), as_expr(node.attr("kv_num_heads"))
-        q, k, v = (by_heads(node, x, n) for x, n in parts_of(node, heads, kept))
-        if node.attr("do_rotary", 0):
-            batch, _, length, _ = node.dims(q)
-            at = context.positions.expand(batch, length).value
-            caches = (node.value(7), node.value(8))
-            interleaved = bool(node.attr("rotary_interleaved", 0))
-            q, k = (rotated(node, x, at, caches, interleaved) for x in (q, k))
-        if node.input(10) is not None:
-            raise node.unsupported("an attention bias beside a cache")
-        window = node.attr("local_window_size", -1)
-        how = Attend(
-            node.attr("scale", 0.0) or None,
-            window if window > 0 else None,
-            node.attr("softcap", 0.0) or None,
-        )
-        dtype = node.dtype(q)
-        builder = context.positions.builder
-        wide, keys, values = (Tensor(builder, node.cast(x, F32)) for x in (q, k, v))
-        found = context.attend(self.pasts[node.proto.input[3]], wide, keys, values, how)
-        return (from_heads(node, node.cast(found.value, dtype)), None, None)
+    def _vocabulary(self) -> int:
+        """How many logits a token has; each must have its own."""
+        dims = self.lengths.dims("logits")
+        if len(dims) != 3 or dims[1] != self.lengths.length.expr or dims[2].as_int() is None:
+            shape = ", ".join(map(str, dims))
+            raise self.graph.unsupported(f"logits [{shape}] are not those of every token")
+        return dims[2].as_int() or 0
 
+    def _before_head(self) -> str:
+        """What the last product of tokens with weights reads, if all after it goes by rows."""
+        makers = {o: n for n in self.nodes for o in n.output if o}
+        name = "logits"
+        while (node := makers.get(name)) is not None:
+            data = [n for n in node.input if n in self.lengths.tokens]
+            if node.op_type in PRODUCTS and data == [node.input[0]]:
+                return data[0] if len(self.lengths.dims(data[0])) == 3 else "logits"
+            others = [n for n in node.input if n not in data]
+            if len(data) != 1 or not all(map(self.lengths.is_row, others)):
+                break
+            if node.op_type not in (*ALONE, *BESIDE_WEIGHTS):
+                break
+            name = data[0]
+        return "logits"
 
-def _layer(source: Source, node: onnx.NodeProto) -> int:
-    found = PAST.fullmatch(node.input[3])
-    if found is None:
-        raise FormatError(f"{source.label}: {node.input[3]!r} is no past of a numbered layer")
-    return int(found[1])
+    def _check(self, frame: Frame, nodes: Sequence[onnx.NodeProto]) -> None:
+        """Complain of the first node of tokens that reads what stands for no text's own length."""
+        for node in nodes:
+            lost = [n for n in node.input if isinstance(frame.names.get(n), Unknown)]
+            mine = {o for o in node.output if isinstance(frame.names.get(o), Unknown)}
+            mine -= {o for o in mine if self.graph.origin(o) in self.graph.pasts}
+            if lost and mine & self.lengths.tokens:
+                raise self.graph.unsupported(
+                    f"{title(node)} ({node.op_type}) reads {lost[0]!r}, which depends on the past "
+                    "or its length in another way than attention, positions and causal masks do"
+                )

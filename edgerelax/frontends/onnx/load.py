@@ -1,7 +1,7 @@
 """`load`: an ONNX model as a module with one graph function, all its named dims symbolic."""
 
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from edgerelax.ir.builder import Builder
 from edgerelax.ir.deduce import defined_by
 from edgerelax.ir.diagnostics import FormatError, UnsupportedError
 from edgerelax.ir.graph import Constant, GraphFunc, Module, Value, Var
+from edgerelax.ir.op import Array
 from edgerelax.ir.types import Tensor
 
 assert families.LOADED
@@ -35,26 +36,37 @@ def load(
     ShapeError or InputError.
     """
     source = read_model(model)
-    builder = Builder()
     proto = source.model
-    walk = Walk(
-        builder,
-        Dimensions(dims, builder.names),
-        source.label,
-        source.folder,
-        {function_key(f): f for f in proto.functions},
-    )
-    frame = Frame(ChainMap(), opsets(proto.opset_import), {}, "")
-    params = _params(walk, frame, proto.graph)
+    walk, frame, params = begin(proto, source.label, source.folder, dims)
     results = walk.graph(proto.graph, frame)
     walk.dimensions.finish()
     walk.report()
     outputs = _outputs(source, results)
-    body = builder.finish(tuple(outputs.values()))
+    body = walk.builder.finish(tuple(outputs.values()))
     func = GraphFunc(name, tuple(params), body, tuple(outputs))
     metadata = {p.key: p.value for p in proto.metadata_props}
     attrs = {"metadata": metadata} if metadata else {}
-    return Module({name: func}, builder.loops, attrs)
+    return Module({name: func}, walk.builder.loops, attrs)
+
+
+def begin(
+    proto: onnx.ModelProto,
+    label: str,
+    folder: Path | None,
+    dims: Mapping[str, DimSpec] | None = None,
+    weights: Iterable[tuple[str, Array]] = (),
+) -> tuple[Walk, Frame, list[Var]]:
+    """A walk about to start, its frame, and the parameters that stand for the graph's inputs.
+
+    `weights` are in the frame where the walk will not read those that are stored.
+    """
+    builder = Builder()
+    functions = {function_key(f): f for f in proto.functions}
+    walk = Walk(builder, Dimensions(dims, builder.names), label, folder, functions)
+    frame = Frame(ChainMap(), opsets(proto.opset_import), {}, "")
+    params = _params(walk, frame, proto.graph)
+    frame.names.update((name, walk.constant(name, data)) for name, data in weights)
+    return walk, frame, params
 
 
 def function_key(function: onnx.FunctionProto) -> tuple[str, str, str]:

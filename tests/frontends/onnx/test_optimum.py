@@ -1,0 +1,292 @@
+"""Decoders of optimum's layout over a cache: as transformers computes them, however texts come."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import edgerelax
+from edgerelax.frontends.onnx import load
+from edgerelax.frontends.onnx.decoder_graph import DecoderGraph
+from edgerelax.frontends.onnx.folders import load_optimum
+from edgerelax.frontends.onnx.language import OnnxDecoder
+from edgerelax.frontends.onnx.lengths import Mask, Positions
+from edgerelax.frontends.onnx.reading import read_model
+from edgerelax.ir.diagnostics import InputError, UnsupportedError
+from edgerelax.ir.evaluate import evaluate
+from edgerelax.ir.graph import CallTIR, Module, module_states, states
+from edgerelax.ir.rewrite import all_bindings
+from tests.frontends.language.test_cache import Sequences, close
+from tests.frontends.onnx.optimum import (
+    CONTEXT,
+    LAYERS,
+    VOCABULARY,
+    decoder,
+    export,
+    folder,
+    merged,
+)
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+CASES = {
+    "llama": ("llama", "sdpa", {}, True),
+    "gpt2": ("gpt2", "sdpa", {}, False),
+    "mistral": ("mistral", "eager", {"sliding_window": 9}, True),
+    "bloom": ("bloom", "eager", {}, False),
+}
+"""Grouped queries; positions counted from the past, learned; a window; no positions but ALiBi."""
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, onnx.ModelProto]:
+    model = decoder(*CASES["llama"][:3])
+    return model, export(model, tmp_path_factory.mktemp("llama") / "model.onnx", True)
+
+
+def wanted(model: Any, tokens: list[int]) -> np.ndarray:
+    with torch.no_grad():
+        found: np.ndarray = model(torch.tensor([tokens])).logits[0].numpy()
+    return found
+
+
+class Interpreter:
+    """What a session gives for a language module, its functions played in numpy."""
+
+    def __init__(self, module: Module, slots: int, rows: int) -> None:
+        self.module = module
+        sizes = {"slots": slots, "rows": rows}
+        self.kept = {
+            state.name: np.zeros(
+                [d.eval(sizes) for d in state.annotation.dims], state.annotation.dtype.numpy
+            )
+            for state in module_states(module.funcs.values())
+        }
+
+    def run(self, inputs: dict[str, np.ndarray], func: str = "main") -> dict[str, np.ndarray]:
+        own = [s.name for s in states(self.module.funcs[func])]
+        found = evaluate(self.module, {**inputs, **{n: self.kept[n] for n in own}}, func)
+        self.kept.update((name, found.pop(name)) for name in own)
+        return found
+
+
+def check(session: Any, model: Any) -> None:
+    """Whole texts, and three of different lengths in chunks and tokens, against transformers."""
+    texts = [np.random.default_rng(n).integers(0, VOCABULARY, n).tolist() for n in (36, 4, 20)]
+    references = [wanted(model, text) for text in texts]
+    close(session.run({"tokens": np.array(texts[2:])})["logits"][0], references[2])
+    host, at = Sequences(session, [[2, 0, 1], [5], [3, 4]]), [0, 0, 0]
+    for sizes in ((20, 1, 5), (1, 1, 1), (15, 2, 14)):
+        parts = [t[a : a + n] for t, a, n in zip(texts, at, sizes, strict=True)]
+        found = host.step(*parts)
+        at = [a + n for a, n in zip(at, sizes, strict=True)]
+        for row, reference, end in zip(found, references, at, strict=True):
+            close(row, reference[end - 1])
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c != "llama"])
+def test_exports_over_a_cache(tmp_path: Path, case: str) -> None:
+    kind, attention, changes, positions = CASES[case]
+    model = decoder(kind, attention, changes)
+    proto = export(model, tmp_path / "exported.onnx", positions)
+    check(Interpreter(load_optimum(folder(tmp_path / case, proto, kind=kind)), 128, 3), model)
+
+
+def test_a_merged_decoder_in_f16(tmp_path: Path, llama: tuple[Any, onnx.ModelProto]) -> None:
+    """The arm with a past is taken; weights of 16 bits are computed with in f32."""
+    model, proto = llama
+    model = copy.deepcopy(model)
+    for weight in model.parameters():
+        weight.data = weight.data.half().float()
+    path = folder(tmp_path / "merged", merged(halved(proto)), "decoder_model_merged.onnx")
+    executable = edgerelax.compile(path, target="cpu", variants=("cpu",))
+    passes = executable.report.passes
+    assert passes["fuse_attention"]["done"]["attention fused"] == 2 * LAYERS
+    assert passes["cpu-plan_memory"]["done"]["state updated in place"] == 2 * LAYERS + 7
+    with executable.session("cpu") as session:
+        session.allocate({"slots": 128, "rows": 3})
+        check(session, model)
+
+
+def halved(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Weights and pasts of 16 bits."""
+    half = copy.deepcopy(proto)
+    for stored in half.graph.initializer:
+        if stored.data_type == TensorProto.FLOAT:
+            data = numpy_helper.to_array(stored).astype(np.float16)
+            stored.CopyFrom(numpy_helper.from_array(data, stored.name))
+    for value in half.graph.input:
+        if value.name.startswith("past"):
+            value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    return half
+
+
+def test_products_with_packed_weights(tmp_path: Path, llama: tuple[Any, onnx.ModelProto]) -> None:
+    """MatMulNBits keeps its weights as they are; their scales are of 16 bits."""
+    model, proto = llama
+    model, proto = copy.deepcopy(model), copy.deepcopy(proto)
+    pack(proto, model)
+    path = folder(tmp_path / "packed", proto, "model_q4f16.onnx")
+    module = load_optimum(path)
+    check(Interpreter(module, 128, 3), model)
+    calls = [b.value for f in module.funcs.values() for b in all_bindings(f.body)]
+    unpacked = [c for c in calls if isinstance(c, CallTIR)]
+    assert len(unpacked) == 2 * (6 * LAYERS + 1)
+
+
+def pack(proto: onnx.ModelProto, model: Any) -> None:
+    """Products with weights of 32 rows as MatMulNBits, the model's weights rounded as they are."""
+    stored = {t.name: t for t in proto.graph.initializer}
+    parameters = [p for p in model.parameters() if p.dim() == 2]
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    for node in proto.graph.node:
+        weight = stored.get(node.input[1]) if node.op_type == "MatMul" else None
+        if weight is None or weight.dims[0] != 32:
+            continue
+        data = numpy_helper.to_array(weight).T
+        scales = (np.abs(data).max(1) / 7).astype(np.float16)
+        codes = np.clip(np.rint(data / scales[:, None].astype(np.float32)), -8, 7).astype(np.int8)
+        rounded = codes * scales[:, None].astype(np.float32)
+        for parameter in parameters:
+            if parameter.shape == data.shape and np.array_equal(parameter.detach().numpy(), data):
+                parameter.data = torch.from_numpy(rounded)
+        pairs = (codes + 8).astype(np.uint8).reshape(len(data), 1, 16, 2)
+        packed = pairs[..., 0] | pairs[..., 1] << 4
+        name = node.input[1]
+        made = [numpy_helper.from_array(packed, f"{name}.q")]
+        made.append(numpy_helper.from_array(scales, f"{name}.s"))
+        proto.graph.initializer.extend(made)
+        node.op_type, node.domain = "MatMulNBits", "com.microsoft"
+        node.input[1] = f"{name}.q"
+        node.input.append(f"{name}.s")
+        sizes = {"K": 32, "N": len(data), "bits": 4, "block_size": 32}
+        node.attribute.extend(helper.make_attribute(*item) for item in sizes.items())
+
+
+def test_what_is_recognised(llama: tuple[Any, onnx.ModelProto]) -> None:
+    found = OnnxDecoder(read_model(copy.deepcopy(llama[1])), CONTEXT)
+    kinds = {type(known) for known in found.lengths.known.values()}
+    assert {Mask, Positions} <= kinds
+    assert found.split != "logits"  # logits of the last token alone are computed in a step
+    assert [(c.groups, c.key_width) for c in found.caches] == [(2, 8)] * LAYERS
+
+
+def test_which_keys_and_values_are_one_layers(llama: tuple[Any, onnx.ModelProto]) -> None:
+    """By numbers in their names, in whatever order they come; else by the operator."""
+    proto = copy.deepcopy(llama[1])
+    inputs = sorted(proto.graph.input, key=lambda i: (i.name.endswith("value"), i.name))
+    del proto.graph.input[:]
+    proto.graph.input.extend(inputs)
+    pasts = DecoderGraph(read_model(proto)).pasts
+    found = {name: (past.layer, past.name) for name, past in pasts.items()}
+    assert found["past_key_values.1.key"] == (1, "keys")
+    assert found["past_key_values.0.value"] == (0, "values")
+    assert len(set(found.values())) == 2 * LAYERS
+    proto = attending("MultiHeadAttention", num_heads=4, unidirectional=1)
+    for k, name in enumerate(("before", "earlier")):
+        proto.graph.input[k + 1].name = name
+        proto.graph.node[4].input[6 + k] = name
+    pasts = DecoderGraph(read_model(proto)).pasts
+    assert [(n, p.name) for n, p in pasts.items()] == [("before", "keys"), ("earlier", "values")]
+
+
+def test_which_of_several_files(tmp_path: Path, llama: tuple[Any, onnx.ModelProto]) -> None:
+    path = folder(tmp_path / "several", llama[1], "model.onnx", "model_q4.onnx")
+    with pytest.raises(InputError, match=r"2 ONNX models: onnx/model.onnx, onnx/model_q4.onnx"):
+        load_optimum(path)
+    with pytest.raises(InputError, match="no ONNX model 'model_q8'"):
+        load_optimum(path, file="model_q8")
+    language = load_optimum(path, file="model_q4").attrs["language"]
+    assert (language["architecture"], language["context"]) == ("llama", CONTEXT)
+    with pytest.raises(InputError, match=r"for folders with config\.json and ONNX models"):
+        edgerelax.compile(path / "onnx" / "model.onnx", file="model.onnx")
+
+
+ATTENTION = {
+    "MultiHeadAttention": {"num_heads": 4, "unidirectional": 1},
+    "Attention": {"q_num_heads": 4, "kv_num_heads": 4, "is_causal": 1},
+}
+
+
+def attending(operator: str, **attributes: Any) -> onnx.ModelProto:
+    """A layer that attends by one operator with a past beside it, and its head."""
+    rng, width = np.random.default_rng(0), 32
+    info, made = helper.make_tensor_value_info, helper.make_node
+    weights = [
+        numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
+        for name, shape in (
+            ("embedding", (VOCABULARY, width)),
+            *((n, (width, width)) for n in "qkv"),
+            ("head", (width, VOCABULARY)),
+        )
+    ]
+    microsoft = operator == "MultiHeadAttention"
+    pasts = ["past_key_values.0.key", "past_key_values.0.value"]
+    gap = ["", "", ""] if microsoft else [""]
+    nodes = [
+        made("Gather", ["embedding", "input_ids"], ["x"]),
+        *(made("MatMul", ["x", n], [f"x{n}"]) for n in "qkv"),
+        made(
+            operator, ["xq", "xk", "xv", *gap, *pasts], ["y", "present.0.key", "present.0.value"],
+            domain="com.microsoft" if microsoft else "", **attributes,
+        ),
+        made("MatMul", ["y", "head"], ["logits"]),
+    ]  # fmt: skip
+    inputs = [info("input_ids", TensorProto.INT64, ["batch", "length"])]
+    inputs += [info(n, TensorProto.FLOAT, ["batch", 4, "past", width // 4]) for n in pasts]
+    outputs = [info("logits", TensorProto.FLOAT, ["batch", "length", VOCABULARY])]
+    outputs += [info(f"present.0.{n}", TensorProto.FLOAT, None) for n in ("key", "value")]
+    graph = helper.make_graph(nodes, "attending", inputs, outputs, weights)
+    domains = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=domains, ir_version=11)
+
+
+@pytest.mark.parametrize("operator", ATTENTION)
+def test_operators_with_a_past(tmp_path: Path, operator: str) -> None:
+    proto = attending(operator, **ATTENTION[operator])
+    tokens = np.random.default_rng(1).integers(0, VOCABULARY, 37)
+    none = {f"past_key_values.0.{n}": np.zeros((1, 4, 0, 8), np.float32) for n in ("key", "value")}
+    reference = evaluate(load(copy.deepcopy(proto)), {"input_ids": tokens[None], **none})
+    module = load_optimum(folder(tmp_path / operator, proto))
+    host, start = Sequences(Interpreter(module, 64, 1), [[2, 0, 1]]), 0
+    for size in (20, 1, 16):
+        (found,) = host.step(tokens[start : start + size].tolist())
+        start += size
+        close(found, reference["logits"][0, start - 1])
+
+
+def test_what_cannot_be_turned(tmp_path: Path, llama: tuple[Any, onnx.ModelProto]) -> None:
+    """Each error says which node or input, and why."""
+
+    def tried(change: Any) -> None:
+        proto = copy.deepcopy(llama[1])
+        change(proto.graph)
+        OnnxDecoder(read_model(proto), CONTEXT)
+
+    def unjoined(graph: onnx.GraphProto) -> None:
+        node = next(n for n in graph.node if "present.1.key" in n.output)
+        node.input[0], node.input[1] = node.input[1], node.input[0]
+
+    with pytest.raises(UnsupportedError, match=r"input 'past_key_values.1.key' is read by"):
+        tried(unjoined)
+
+    def another_output(graph: onnx.GraphProto) -> None:
+        graph.node.append(helper.make_node("Neg", ["present.0.key"], ["other"]))
+        graph.output.append(helper.make_tensor_value_info("other", TensorProto.FLOAT, None))
+
+    with pytest.raises(UnsupportedError, match="output 'other', made by Neg"):
+        tried(another_output)
+
+    with pytest.raises(UnsupportedError, match="embeddings: part of a model that reads more"):
+        tried(lambda graph: setattr(graph.input[0], "name", "inputs_embeds"))
+
+
+def test_attention_that_no_mask_hides_anything_from(tmp_path: Path) -> None:
+    proto = attending("MultiHeadAttention", num_heads=4)
+    with pytest.raises(UnsupportedError, match="no causal mask"):
+        load_optimum(folder(tmp_path / "bare", proto))
