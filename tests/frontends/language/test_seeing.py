@@ -1,18 +1,23 @@
 """Models that see images, from the folders that transformers saves, against its logits."""
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import edgerelax
+from edgerelax.frontends.hf import load
 from edgerelax.frontends.hf.images import processor_of
 from edgerelax.frontends.hf.reading import read_settings
 from edgerelax.frontends.hf.seeing import parts_of
 from edgerelax.frontends.language.context import Whole
 from edgerelax.frontends.language.seeing import Seeing
 from edgerelax.frontends.nn import Input, trace
+from edgerelax.ir.diagnostics import InputError, UnsupportedError
 from edgerelax.ir.dtypes import I64, U8
 from edgerelax.ir.evaluate import evaluate
 from edgerelax.ir.graph import Module
@@ -79,3 +84,49 @@ def test_a_gpu_sees_what_the_interpreter_sees(tmp_path: Path) -> None:
     with compiled.session("wgpu") as session:
         found = session.run(given)["y"]
     np.testing.assert_allclose(found, evaluate(module, given)["y"], rtol=1e-3, atol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("llava")
+    reference(CASES[0], found)
+    return found
+
+
+FAULTS: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "preprocessor_config.json",
+        {"image_processor_type": "OwlProcessor"},
+        "images by OwlProcessor",
+    ),
+    ("preprocessor_config.json", {"crop_size": {"height": 8, "width": 12}}, "no square"),
+    ("preprocessor_config.json", {"do_center_crop": False}, "no square"),
+    ("preprocessor_config.json", {"size": {"area": 9}}, "size is"),
+    ("preprocessor_config.json", {"image_mean": [0.5]}, "images have 3 channels"),
+    ("preprocessor_config.json", {"crop_size": 16}, "16 pixels wide, the vision tower sees 12"),
+    ("config.json", {"vision_config": {"model_type": "pixtral"}}, "a vision tower pixtral"),
+    ("config.json", {"vision_config": None}, "no vision_config"),
+    ("config.json", {"vision_feature_layer": 9}, "features of layer 9, of 3"),
+    ("config.json", {"vision_feature_select_strategy": "some"}, "chosen by some"),
+    ("config.json", {"image_token_index": 10_000}, "no token 10000"),
+    ("config.json", {"image_token_index": 3}, "no added token 3"),
+    ("config.json", {"projector_hidden_act": "cube"}, "the activation cube"),
+]
+
+
+@pytest.mark.parametrize(("file", "change", "said"), FAULTS)
+def test_faults_of_a_folder(
+    file: str, change: dict[str, Any], said: str, folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    values = json.loads((folder / file).read_text())
+    (tmp_path / file).write_text(json.dumps({**values, **change}))
+    with pytest.raises((InputError, UnsupportedError), match=said):
+        load(tmp_path)
+
+
+def test_a_folder_without_a_preprocessor(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "preprocessor_config.json").unlink()
+    with pytest.raises(InputError, match=r"no preprocessor_config.json"):
+        load(tmp_path)
