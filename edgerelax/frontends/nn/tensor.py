@@ -80,8 +80,8 @@ class Tensor:
         return apply("expand", self, dims=tuple(as_expr(d) for d in dims))
 
     def cast(self, dtype: DType) -> "Tensor":
-        """Elements of another dtype."""
-        return apply("cast", self, dtype=dtype)
+        """Elements of another dtype; itself if it has that one."""
+        return self if self.dtype == dtype else apply("cast", self, dtype=dtype)
 
     def split(self, sizes: Sequence[ExprLike], axis: int = -1) -> "tuple[Tensor, ...]":
         """Parts along an axis, of these sizes."""

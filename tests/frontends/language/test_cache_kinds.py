@@ -11,6 +11,10 @@ from edgerelax.frontends.language.storage import Kind
 from edgerelax.hosts.session import Session
 from edgerelax.ir.diagnostics import InputError
 from edgerelax.ir.dtypes import DTYPES
+from edgerelax.ir.graph import Call
+from edgerelax.ir.outcome import taken
+from edgerelax.passes.fuse_attention import fuse_attention
+from edgerelax.pipeline import GRAPH
 from tests.frontends.language.test_cache import Sequences, tiny, tokens_of, whole
 
 TOLERANCE: dict[Kind, float] = {"f16": 2e-3, "int8": 4e-2}
@@ -48,6 +52,19 @@ def test_logits(opened: tuple[Kind, Session]) -> None:
         start += size
         error = np.abs(found[0] - wanted[start - 1]).max()
         assert 0 < error < TOLERANCE[kind] * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("kind", ("f32", "f16", "int8"))
+def test_attention_reads_what_is_stored_by_its_pages(kind: Kind) -> None:
+    """No kernel gathers all that a text has, token after token."""
+    module = tiny(cache=kind)
+    for step in GRAPH[: GRAPH.index(fuse_attention) + 1]:
+        module, _ = taken(step(module))
+    found = [b.value for b in module.funcs["step"].body.bindings]
+    attending = [c for c in found if isinstance(c, Call) and c.op.name == "attention"]
+    assert len(attending) == 2
+    for call in attending:
+        assert all(call.attrs["tables"])
 
 
 def bytes_of(session: Session, slots: int) -> int:
