@@ -1,6 +1,7 @@
 """Decoders of optimum's layout over a cache: as transformers computes them, however texts come."""
 
 import copy
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +259,102 @@ def test_operators_with_a_past(tmp_path: Path, operator: str) -> None:
         (found,) = host.step(tokens[start : start + size].tolist())
         start += size
         close(found, reference["logits"][0, start - 1])
+
+
+class Older:
+    """A layer as older exports wrote it: heads split, positions and a mask made of the lengths."""
+
+    def __init__(self, mask: str) -> None:
+        self.rng, self.at = np.random.default_rng(0), itertools.count()
+        self.weights: list[onnx.TensorProto] = []
+        self.nodes: list[onnx.NodeProto] = []
+        self.length = self.dim("input_ids", 1)
+        self.past = self.dim("past.0.key", 2)
+        scores, v = self.scores()
+        scores = self.triangle(scores) if mask == "triangle" else self.square(scores)
+        y = self.made(
+            "Transpose",
+            self.made("MatMul", self.made("Softmax", scores, axis=-1), v),
+            perm=[0, 2, 1, 3],
+        )
+        y = self.made("Reshape", y, self.stored([0, 0, 32]))
+        self.made("MatMul", y, self.weight(32, VOCABULARY), to="logits")
+
+    def stored(self, data: Any) -> str:
+        self.weights.append(numpy_helper.from_array(np.asarray(data), f"w{next(self.at)}"))
+        return str(self.weights[-1].name)
+
+    def weight(self, *shape: int) -> str:
+        return self.stored(self.rng.standard_normal(shape).astype(np.float32))
+
+    def made(self, op: str, *given: str, to: str = "", **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(op, given, [to or f"n{next(self.at)}"], **attributes))
+        return str(self.nodes[-1].output[0])
+
+    def dim(self, name: str, k: int) -> str:
+        return self.made("Gather", self.made("Shape", name), self.stored(k), axis=0)
+
+    def column(self, name: str, axis: int = 0) -> str:
+        return self.made("Unsqueeze", name, self.stored([axis]))
+
+    def scores(self) -> tuple[str, str]:
+        """Queries times keys, and values; positions are learned, counted from the past's length."""
+        total = self.made("Add", self.length, self.past)
+        steps = self.column(self.made("Range", self.past, total, self.stored(1)))
+        x = self.made("Gather", self.weight(VOCABULARY, 32), "input_ids")
+        x = self.made("Add", x, self.made("Gather", self.weight(CONTEXT, 32), steps))
+        split = self.stored([0, -1, 4, 8])
+        parts = [self.made("MatMul", x, self.weight(32, 32)) for _ in range(3)]
+        parts = [self.made("Reshape", part, split) for part in parts]
+        q, k, v = (self.made("Transpose", part, perm=[0, 2, 1, 3]) for part in parts)
+        self.keys = self.made("Concat", "past.0.key", k, to="present.0.key", axis=2)
+        v = self.made("Concat", "past.0.value", v, to="present.0.value", axis=-2)
+        return self.made("MatMul", q, self.made("Transpose", self.keys, perm=[0, 1, 3, 2])), v
+
+    def triangle(self, scores: str) -> str:
+        """Masked by a triangle for all positions, cut where the new tokens are."""
+        keys = self.dim(self.keys, 2)
+        first = self.made("Sub", keys, self.dim(scores, 2))
+        rows, columns = self.column(first), self.column(keys)
+        seen = self.stored(np.tril(np.ones((1, 1, CONTEXT, CONTEXT), bool)))
+        seen = self.made("Slice", seen, rows, columns, self.stored([2]))
+        seen = self.made("Slice", seen, self.stored([0]), columns, self.stored([3]))
+        return self.made("Where", seen, scores, self.stored(np.float32(-1e9)))
+
+    def square(self, scores: str) -> str:
+        """Masked by a square of new tokens beside zeros for the earlier ones."""
+        new = self.made("Range", self.stored(0), self.length, self.stored(1))
+        later = self.made("Less", self.column(new, 1), self.column(new))
+        hidden, shown = self.stored(np.float32(-3.4e38)), self.stored(np.float32(0))
+        square = self.made("Where", later, hidden, shown)
+        sizes = self.made("Concat", self.column(self.length), self.column(self.past), axis=0)
+        wide = self.made("Concat", self.made("ConstantOfShape", sizes), square, axis=1)
+        return self.made("Add", scores, self.made("Unsqueeze", wide, self.stored([0, 1])))
+
+    def model(self) -> onnx.ModelProto:
+        info = helper.make_tensor_value_info
+        inputs = [info("input_ids", TensorProto.INT64, ["batch", "length"])]
+        outputs = [info("logits", TensorProto.FLOAT, ["batch", "length", VOCABULARY])]
+        for name in ("key", "value"):
+            inputs.append(info(f"past.0.{name}", TensorProto.FLOAT, ["batch", 4, "past", 8]))
+            outputs.append(info(f"present.0.{name}", TensorProto.FLOAT, None))
+        graph = helper.make_graph(self.nodes, "older", inputs, outputs, self.weights)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.parametrize("mask", ["triangle", "square"])
+def test_masks_and_positions_of_older_exports(tmp_path: Path, mask: str) -> None:
+    proto = Older(mask).model()
+    none = {f"past.0.{n}": np.zeros((1, 4, 0, 8), np.float32) for n in ("key", "value")}
+    plain = load(copy.deepcopy(proto))
+    texts = [np.random.default_rng(n).integers(0, VOCABULARY, n) for n in (36, 4)]
+    wanted = [evaluate(plain, {"input_ids": t[None], **none})["logits"][0] for t in texts]
+    module = load_optimum(folder(tmp_path / mask, proto))
+    host = Sequences(Interpreter(module, 128, 2), [[2, 0, 1], [5]])
+    for start, end in (((0, 0), (20, 1)), ((20, 1), (21, 2)), ((21, 2), (36, 4))):
+        found = host.step(*(t[a:b].tolist() for t, a, b in zip(texts, start, end, strict=True)))
+        for row, logits, last in zip(found, wanted, end, strict=True):
+            close(row, logits[last - 1])
 
 
 def test_what_cannot_be_turned(tmp_path: Path, llama: tuple[Any, onnx.ModelProto]) -> None:
