@@ -90,7 +90,7 @@ def filters(mel: Mel) -> Array:
     lower, centre, upper = edges[:-2], edges[1:-1], edges[2:]
     bins = np.linspace(0, mel.rate // 2, mel.length // 2 + 1)[:, None]
     rising, falling = (bins - lower) / (centre - lower), (upper - bins) / (upper - centre)
-    triangles = np.maximum(0, np.minimum(rising, falling)) * (2 / (upper - lower))
+    triangles: Array = np.maximum(0, np.minimum(rising, falling)) * (2 / (upper - lower))
     return triangles.astype(np.float32)
 
 
