@@ -2,6 +2,7 @@
 
 import { cpuOffer, findAdapter, gpuOffer } from './adapter.ts';
 import type { Chat } from './chat/chat.ts';
+import type { Embedder } from './chat/embedder.ts';
 import type { Engine } from './chat/engine.ts';
 import type { LoadChatOptions } from './chat/load.ts';
 import type { EngineOptions } from './chat/paged.ts';
@@ -64,6 +65,15 @@ export async function loadEngine(url: string | URL, options: EngineOptions = {})
   return openEngine(url, options);
 }
 
+/** Loads the folder of a model that gives vectors of texts. */
+export async function loadEmbedder(
+  url: string | URL,
+  options: LoadOptions = {},
+): Promise<Embedder> {
+  const { openEmbedder } = await import('./chat/load.ts');
+  return openEmbedder(url, options);
+}
+
 const DEVICES = { webgpu: 'gpu', wasm: 'cpu' } as const;
 
 /** The variant to run; a device that the caller brings asks for one of the GPU's. */
@@ -82,6 +92,7 @@ async function fit(
 
 export type { AnswerStream } from './chat/answer-stream.ts';
 export type { Chat } from './chat/chat.ts';
+export type { Embedder, Embedding, EmbeddingRequest, Embeddings } from './chat/embedder.ts';
 export type * from './chat/engine.ts';
 export type { LoadChatOptions } from './chat/load.ts';
 export type { EngineOptions } from './chat/paged.ts';

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { Gpu } from '../src/gpu.ts';
+import { type CommandList, Gpu, type Place } from '../src/gpu.ts';
+import { BINDING } from '../src/isa.ts';
 
 /** A device that makes nothing; `failure` is what its error scopes find. */
 function device(failure: { message: string } | null = null): GPUDevice {
@@ -12,7 +13,7 @@ function device(failure: { message: string } | null = null): GPUDevice {
   return made as unknown as GPUDevice;
 }
 
-Object.assign(globalThis, { GPUBufferUsage: {} });
+Object.assign(globalThis, { GPUBufferUsage: {}, GPUShaderStage: {} });
 
 describe('states that a device has no room for', () => {
   it('are larger than what a kernel reads, and leave no buffer', () => {
@@ -37,4 +38,183 @@ describe('states that a device has no room for', () => {
     };
     await expect(new Gpu(device(), []).roomFor(make)).rejects.toThrow('too large');
   });
+});
+
+/** A device that keeps the bytes of buffers, and says in which order it was asked for what. */
+function recorder() {
+  interface Made {
+    readonly label: string;
+    readonly size: number;
+    readonly bytes: Uint8Array;
+    readonly destroy: () => void;
+  }
+  interface Group {
+    readonly entries: readonly { resource: { buffer: Made; offset: number; size: number } }[];
+  }
+  const log: string[] = [];
+  const launched: Group[] = [];
+  let group: Group | undefined;
+  const pass = {
+    setPipeline: () => undefined,
+    setBindGroup: (_: number, given: Group) => void (group = given),
+    dispatchWorkgroups: (x: number, y: number) => {
+      launched.push(group!);
+      log.push(`launch ${x} ${y}`);
+    },
+    end: () => undefined,
+  };
+  const device = {
+    limits: { maxBufferSize: 1 << 20, maxStorageBufferBindingSize: 1 << 20 },
+    createBuffer: ({ size, label }: { size: number; label: string }): Made => ({
+      label,
+      size,
+      bytes: new Uint8Array(size),
+      destroy: () => void log.push(`free ${label}`),
+    }),
+    createBindGroupLayout: () => ({}),
+    createPipelineLayout: () => ({}),
+    createShaderModule: () => ({}),
+    createComputePipelineAsync: async () => ({}),
+    createBindGroup: (given: Group) => given,
+    createCommandEncoder: () => ({ beginComputePass: () => pass, finish: () => ({}) }),
+    queue: {
+      writeBuffer: (to: Made, at: number, from: Uint8Array | Int32Array, first = 0, count = 0) => {
+        const size = from.BYTES_PER_ELEMENT;
+        const length = count || from.length - first;
+        const bytes = new Uint8Array(from.buffer, from.byteOffset + first * size, length * size);
+        to.bytes.set(bytes, at);
+        log.push(`write ${to.label}`);
+      },
+      submit: (buffers: unknown[]) => log.push(`submit ${buffers.length}`),
+    },
+  };
+  const scalars = (at: number): number[] => {
+    const { buffer, offset, size } = launched.at(at)!.entries.at(-1)!.resource;
+    return [...new Int32Array(buffer.bytes.buffer, offset, size / 4)];
+  };
+  return { device: device as unknown as GPUDevice, log, launched, scalars };
+}
+
+async function ready() {
+  const made = recorder();
+  const kernel = {
+    ...{ name: 'k', file: 'f', start: 0, end: 0, scalars: 2, features: [] },
+    buffers: ['read_write' as const],
+  };
+  const gpu = new Gpu(made.device, [kernel]);
+  await gpu.compile(
+    async () => new Uint8Array(),
+    () => undefined,
+  );
+  return { ...made, gpu };
+}
+
+const SLAB: Place = { kind: BINDING.slab, index: 0, offset: 0, bytes: 16 };
+const list = (...all: number[][]): CommandList => ({
+  steps: all.map((scalars) => ({ kernel: 0, places: [SLAB], scalars: Int32Array.from(scalars) })),
+});
+
+describe('launches that are alike', () => {
+  it('share a bind group and uniforms over lists, which live as long as one of them', async () => {
+    const { gpu, launched, scalars, log } = await ready();
+    const lists = [list([1, 5], [2, 6]), list([1, 5], [3, 7]), list([1, 5])];
+    lists.forEach((one, id) => {
+      gpu.finish(one);
+      gpu.remember(id, one);
+      gpu.encode(one);
+    });
+    expect(gpu.stats.bindGroups).toBe(3);
+    expect(log).not.toContain('write uniforms');
+    gpu.submit();
+    expect(log.slice(-2)).toEqual(['write uniforms', 'submit 1']); // all of them by one write
+    expect([launched[0], launched[0]]).toEqual([launched[2], launched[4]]);
+    expect(scalars(-1).slice(0, 2)).toEqual([1, 5]);
+    gpu.forget(0);
+    gpu.encode(lists[1]!);
+    expect(scalars(-2).slice(0, 2)).toEqual([1, 5]);
+    gpu.forget();
+    gpu.finish(list([1, 5]));
+    expect(gpu.stats.bindGroups).toBe(4);
+  });
+
+  it('part when the scalars of one list change', async () => {
+    const { gpu, scalars, log } = await ready();
+    const [one, other] = [list([1, 5], [2, 6]), list([1, 5])] as const;
+    for (const each of [one, other]) gpu.finish(each);
+    gpu.encode(one);
+    gpu.submit();
+    gpu.setScalars(one, Int32Array.of(0, 1, 5, 1, 1, 6)); // as they are
+    expect(log.filter((line) => line.startsWith('write'))).toEqual(['write uniforms']);
+    gpu.setScalars(one, Int32Array.of(0, 1, 50, 1, 1, 60));
+    gpu.encode(one);
+    expect([scalars(-2)[1], scalars(-1)[1]]).toEqual([50, 60]);
+    gpu.setScalars(one, Int32Array.of(0, 1, 51, 1, 1, 60));
+    expect(log.slice(-2)).toEqual(['submit 1', 'write own uniforms']); // a write overtakes
+    expect([scalars(-2)[1], scalars(-1)[1]]).toEqual([51, 60]);
+    gpu.encode(other);
+    expect(scalars(-1)[1]).toBe(5);
+  });
+
+  it('take places that others gave up once these were submitted', async () => {
+    const { gpu, scalars } = await ready();
+    for (let k = 1; k <= 1000; k++) {
+      gpu.encodeOnce(list([1, k]));
+      gpu.submit();
+      expect(scalars(-1).slice(0, 2)).toEqual([1, k]);
+    }
+    expect(gpu.stats.buffers).toBe(2); // the slab and one of uniforms
+  });
+});
+
+describe('inputs', () => {
+  const bytes = (...values: number[]): Uint8Array<ArrayBuffer> => Uint8Array.from(values);
+
+  it('of a function are one write, and none where they are as before', async () => {
+    const { gpu, log } = await ready();
+    expect(gpu.give(0, new Map([[3, bytes(1, 2, 3, 4)], [4, bytes(5, 6, 7, 8)]]))).toBe(false); // prettier-ignore
+    expect(log).toEqual(['write inputs']);
+    const [three, four] = [3, 4].map((index) => gpu.at({ kind: 0, index, offset: 4 }));
+    expect([three?.offset, four?.offset]).toEqual([4, 260]);
+    expect(three?.buffer).toBe(four?.buffer);
+    gpu.give(0, new Map([[3, bytes(1, 2, 3, 4)], [4, bytes(5, 6, 7, 8)]])); // prettier-ignore
+    expect(log).toHaveLength(1);
+    expect(gpu.give(1, new Map([[3, bytes(9)]]))).toBe(false); // another's are elsewhere
+    expect(gpu.at({ kind: 0, index: 3, offset: 0 }).buffer).not.toBe(three?.buffer);
+  });
+
+  it('that are in use are written once that was submitted', async () => {
+    const { gpu, log } = await ready();
+    const run = (fn: number, value: number): void => {
+      gpu.give(fn, new Map([[0, bytes(value)]]));
+      gpu.encodeOnce(list([1, 1]));
+      gpu.seal();
+    };
+    run(0, 1);
+    run(1, 1);
+    run(1, 1);
+    expect(log.filter((line) => line.startsWith('submit'))).toEqual([]);
+    run(1, 2);
+    expect(log.slice(-3)).toEqual(['submit 3', 'write inputs', 'launch 1 1']);
+  });
+
+  it('that outgrow their room have another place, and so may the others', async () => {
+    const { gpu } = await ready();
+    gpu.give(0, new Map([[0, bytes(1)], [1, bytes(2)]])); // prettier-ignore
+    expect(gpu.give(0, new Map([[0, new Uint8Array(256)], [1, bytes(2)]]))).toBe(false); // prettier-ignore
+    expect(gpu.give(0, new Map([[0, new Uint8Array(257)], [1, bytes(2)]]))).toBe(true); // prettier-ignore
+    const one = gpu.at({ kind: 0, index: 1, offset: 0 });
+    expect((one.buffer as unknown as { bytes: Uint8Array }).bytes[one.offset]).toBe(2);
+    expect(gpu.give(0, new Map([[0, new Uint8Array(70000)], [1, bytes(2)]]))).toBe(true); // prettier-ignore
+    expect(gpu.at({ kind: 0, index: 0, offset: 0 }).buffer.size).toBe(70000);
+  });
+});
+
+it('what failed is forgotten, and what was sealed before it is not', async () => {
+  const { gpu, log } = await ready();
+  gpu.encodeOnce(list([1, 1]));
+  gpu.seal();
+  gpu.encodeOnce(list([1, 2]));
+  gpu.discard();
+  gpu.submit();
+  expect(log.at(-1)).toBe('submit 1');
 });

@@ -1,13 +1,15 @@
 /** From an artifact's folder to a chat. */
 
 import { EdgeRelaxError } from '../errors.ts';
+import { load, type LoadOptions } from '../index.ts';
 import type { LanguageInfo } from '../manifest.ts';
 import { type Check, mapOf, object, text } from '../schema.ts';
 import { type Progress, Source } from '../source.ts';
 import { Chat } from './chat.ts';
 import type { Engine, Sampling } from './engine.ts';
+import { Embedder } from './embedder.ts';
 import { type EngineOptions, generating, openEngine } from './paged.ts';
-import { Tokenizer } from './tokenizer.ts';
+import { encoding, Tokenizer } from './tokenizer.ts';
 
 export { openEngine };
 
@@ -64,6 +66,23 @@ export async function openChat(url: string | URL, options: LoadChatOptions): Pro
     await engine?.dispose();
     throw error;
   }
+}
+
+/** Loads a model that gives vectors. Throws `format` for one that gives none. */
+export async function openEmbedder(url: string | URL, options: LoadOptions): Promise<Embedder> {
+  const { signal, fetch, cache, onProgress } = options;
+  const progress = new Sum(onProgress);
+  const source = await Source.open(url, { signal, fetch, cache, onProgress: progress.of('text') });
+  const { language } = source.manifest;
+  if (!language?.tokenizer || !Object.hasOwn(language.functions, 'embed')) {
+    const lacks = !language ? 'is of no language model' : 'gives no embeddings';
+    const what = language && !language.tokenizer ? 'came without a tokenizer' : lacks;
+    throw new EdgeRelaxError('format', `this artifact ${what}; use load for it`);
+  }
+  source.expect([language.tokenizer]);
+  const encode = encoding(await source.asset(language.tokenizer));
+  const model = await load(url, { ...options, onProgress: progress.of('model') });
+  return new Embedder({ model, language, encode, name: folderName(url) });
 }
 
 /** What answers call the model. */

@@ -93,6 +93,12 @@ export class Tokenizer {
   }
 }
 
+/** Text to token ids alone, with those that frame a text: tokens need no way back. */
+export function encoding(json: Uint8Array | string): (text: string) => number[] {
+  const encoder = encoderOf(parsed(json));
+  return (text) => [...encoder.encode(text, { add_special_tokens: true }).ids];
+}
+
 function parsed(json: Uint8Array | string): Record<string, unknown> {
   let value: unknown;
   try {
