@@ -43,10 +43,10 @@ def load(
         return load_speech(folder, settings, dims, quantiser, cache)
     if settings.text("model_type") in SEEING_TYPES:
         return load_seeing(folder, settings, dims, quantiser, cache)
+    name = settings.text("model_type")
+    encoder = by_type(name, folder.name, (*SPEECH_TYPES, *SEEING_TYPES)).encoder
     text = text_of(folder, settings)
     model = decoder_of(folder, longest(dims), quantiser)
-    name = settings.text("model_type")
-    encoder = by_type(name, folder.name).encoder
     if encoder or is_embedder(folder):
         if cache is not None:
             raise no_cache(folder.name)

@@ -141,7 +141,7 @@ def test_an_index_that_promises_too_much(tmp_path: Path) -> None:
         ({"hidden_act": "mish"}, UnsupportedError, "activation mish is not known"),
         ({"rope_scaling": {"type": "odd"}}, UnsupportedError, "rotary scaling 'odd' is not known"),
         ({"rope_scaling": {"type": "linear"}}, InputError, "rope_scaling has no factor"),
-        ({"model_type": "rwkv"}, UnsupportedError, r"architecture rwkv[\s\S]*known are llama, mis"),
+        ({"model_type": "rwkv"}, UnsupportedError, r"rwkv[\s\S]*known are llama, mis[\s\S]*llava"),
     ],
 )
 def test_a_config_that_does_not_fit(

@@ -1,5 +1,7 @@
 """The architectures of language models that are known."""
 
+from collections.abc import Iterable
+
 from edgerelax.frontends.language.architecture import Architecture
 from edgerelax.frontends.language.architectures.bert import BERT, MODERNBERT, ROBERTA
 from edgerelax.frontends.language.architectures.gemma import GEMMA, GEMMA2, GEMMA3
@@ -45,9 +47,12 @@ HOW_TO_ADD = (
 )
 
 
-def by_type(name: str, origin: str) -> Architecture:
-    """The architecture of a config.json's `model_type`."""
-    return _find(name, origin, {t: a for a in ARCHITECTURES for t in a.types})
+def by_type(name: str, origin: str, also: Iterable[str] = ()) -> Architecture:
+    """The architecture of a config.json's `model_type`.
+
+    Raises UnsupportedError, which names all that are known, `also` among them.
+    """
+    return _find(name, origin, {t: a for a in ARCHITECTURES for t in a.types}, also)
 
 
 def by_gguf(name: str, origin: str) -> Architecture:
@@ -55,10 +60,12 @@ def by_gguf(name: str, origin: str) -> Architecture:
     return _find(name, origin, {g: a for a in ARCHITECTURES for g in a.gguf})
 
 
-def _find(name: str, origin: str, known: dict[str, Architecture]) -> Architecture:
+def _find(
+    name: str, origin: str, known: dict[str, Architecture], also: Iterable[str] = ()
+) -> Architecture:
     if name not in known:
         raise UnsupportedError(
             f"{origin} is a model of architecture {name}",
-            hint=f"known are {', '.join(known)}; {HOW_TO_ADD}",
+            hint=f"known are {', '.join([*known, *also])}; {HOW_TO_ADD}",
         )
     return known[name]
