@@ -2,19 +2,26 @@
 
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from edgerelax.chat.load import TEXTS, load_chat
+from edgerelax.artifact.store import Artifact
+from edgerelax.chat.load import TEXTS, LoadedChat, load_chat
+from edgerelax.frontends.speech.info import SPEECH
 from edgerelax.ir.diagnostics import InputError
+from edgerelax.speech.load import LoadedTranscriber, load_transcriber
 
 KEY = "EDGERELAX_API_KEY"
 
 
 def serve(
-    artifact: Annotated[Path, typer.Argument(help="An artifact folder of a language model.")],
+    artifact: Annotated[
+        Path, typer.Argument(help="An artifact folder of a language or speech model.")
+    ],
     host: Annotated[
         str, typer.Option(help="Where to listen; 0.0.0.0 is everywhere.")
     ] = "127.0.0.1",
@@ -51,35 +58,31 @@ def serve(
         int, typer.Option(min=0, help="Seconds that answers have when the server is ended.")
     ] = 30,
 ) -> None:
-    """Serve a language model over HTTP (docs/serve.md)."""
+    """Serve a language model or a speech model over HTTP (docs/serve.md)."""
     try:
-        from edgerelax.serve.app import Limits, make_app
+        from edgerelax.serve.app import make_app
         from edgerelax.serve.run import listen, server_of
+        from edgerelax.serve.server import Limits
     except ModuleNotFoundError as error:
         raise InputError(
             f"serving takes the package {error.name}, which is not installed",
             hint="pip install 'edgerelax[serve]'",
         ) from error
+    load: Callable[..., LoadedChat | LoadedTranscriber] = load_transcriber
+    if SPEECH not in Artifact.open(artifact).manifest.assets:
+        load = partial(
+            load_chat, cache_tokens=cache_tokens, texts=texts, window=window, sinks=sinks
+        )
     with (
         listen(host, port) as door,
-        load_chat(
-            artifact,
-            device,
-            variant=variant,
-            threads=threads,
-            cache_tokens=cache_tokens,
-            texts=texts,
-            window=window,
-            sinks=sinks,
-            name=name,
-        ) as chat,
+        load(artifact, device, variant=variant, threads=threads, name=name) as model,
     ):
         limits = Limits(texts, max_queue, max_body * 1024)
-        app = make_app(chat, limits, cors or (), api_key)
+        app = make_app(model, limits, cors or (), api_key)
         where = f"[{host}]" if ":" in host else host
         print(
-            f"{chat.name} at http://{where}:{door.getsockname()[1]}/v1 on "
-            f"{chat.session.device_name}, variant {chat.session.variant}, process {os.getpid()}",
+            f"{model.name} at http://{where}:{door.getsockname()[1]}/v1 on "
+            f"{model.session.device_name}, variant {model.session.variant}, process {os.getpid()}",
             file=sys.stderr,
             flush=True,
         )

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from edgerelax.speech.load import load_transcriber
+from edgerelax.speech.subtitles import clock, srt, vtt
 from edgerelax.speech.transcribe import Segment, Transcription
 
 
@@ -72,25 +73,11 @@ def _report(work: Transcription) -> dict[str, Any]:
 
 
 def _lines(segments: Iterable[Segment], form: Form, timestamps: bool) -> Iterable[str]:
-    if form is Form.VTT:
-        yield "WEBVTT\n"
-    for number, segment in enumerate(segments, start=1):
-        text = segment.text.strip()
-        match form:
-            case Form.SRT:
-                start, end = (clock(t, ",") for t in (segment.start, segment.end))
-                yield f"{number}\n{start} --> {end}\n{text}\n"
-            case Form.VTT:
-                yield f"{clock(segment.start)} --> {clock(segment.end)}\n{text}\n"
-            case _ if timestamps:
-                yield f"[{clock(segment.start)} --> {clock(segment.end)}] {text}"
-            case _:
-                yield text
-
-
-def clock(seconds: float, point: str = ".") -> str:
-    """Hours, minutes, seconds and thousandths."""
-    whole, thousandths = divmod(round(seconds * 1000), 1000)
-    minutes, second = divmod(whole, 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours:02}:{minute:02}:{second:02}{point}{thousandths:03}"
+    if form is Form.SRT:
+        yield from srt(segments)
+    elif form is Form.VTT:
+        yield from vtt(segments)
+    else:
+        for segment in segments:
+            span = f"[{clock(segment.start)} --> {clock(segment.end)}] " if timestamps else ""
+            yield span + segment.text.strip()

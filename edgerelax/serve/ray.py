@@ -15,7 +15,8 @@ from starlette.applications import Starlette
 
 from edgerelax.chat.load import TEXTS, load_chat
 from edgerelax.ir.diagnostics import InputError
-from edgerelax.serve.app import Limits, make_app
+from edgerelax.serve.app import make_app
+from edgerelax.serve.server import Limits
 
 BESIDE = 16
 """Requests that a replica takes beside those that wait: for its health, say."""

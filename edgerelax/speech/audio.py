@@ -1,5 +1,6 @@
 """Audio as a model takes it: one channel, f32 within ±1, at the model's rate."""
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ from numpy.typing import NDArray
 from edgerelax.ir.diagnostics import InputError, UnsupportedError
 
 Samples = NDArray[np.float32]
-Audio = str | Path | NDArray[Any]
-"""A sound file, or the samples of one channel."""
+Audio = str | Path | bytes | NDArray[Any]
+"""A sound file, by name or as it is, or the samples of one channel."""
 
 INSTALL = "pip install edgerelax[speech]"
 
@@ -28,7 +29,7 @@ def read_audio(audio: Audio, wanted: int, rate: int | None = None) -> Samples:
     else:
         if rate is not None:
             raise InputError("a file says its own sampling rate", hint="give none")
-        samples, given = _read(Path(audio))
+        samples, given = _read(audio)
     if given < 1:
         raise InputError(f"a sampling rate of {given} Hz")
     if not samples.size:
@@ -53,18 +54,19 @@ def _one_channel(audio: NDArray[Any]) -> Samples:
     return np.asarray((audio.astype(np.float64) - middle) / 2.0**bits, np.float32)
 
 
-def _read(path: Path) -> tuple[Samples, int]:
+def _read(audio: str | Path | bytes) -> tuple[Samples, int]:
     try:
         import soundfile
     except (ImportError, OSError) as error:  # the latter where its own library is missing
         raise UnsupportedError(
             f"sound files are read by soundfile: {error}", hint=INSTALL
         ) from None
-    with path.open("rb") as file:
+    name = "the audio" if isinstance(audio, bytes) else Path(audio).name
+    with io.BytesIO(audio) if isinstance(audio, bytes) else Path(audio).open("rb") as file:
         try:
             samples, rate = soundfile.read(file, dtype="float32", always_2d=True)
         except soundfile.SoundFileError as error:
-            raise InputError(f"{path.name} cannot be read as sound: {error}") from error
+            raise InputError(f"{name} cannot be read as sound: {error}") from error
     return np.asarray(samples.mean(axis=1), np.float32), int(rate)
 
 

@@ -18,13 +18,13 @@ from edgerelax.speech.transcribe import Transcriber
 class LoadedTranscriber(Transcriber):
     """A transcriber and the session that it runs on. Closing it frees both."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, name: str = "edgerelax") -> None:
         """Raises InputError for an artifact of no speech model."""
         text, info = Text.of(session.artifact), info_of(session.artifact)
         language = session.artifact.manifest.language
         assert language is not None
         super().__init__(Listener(session, language), text, info)
-        self.session = session
+        self.session, self.name = session, name
 
     def close(self) -> None:
         """Free the model's memory. Nothing may be under way."""
@@ -48,18 +48,21 @@ def load_transcriber(
     *,
     variant: str | None = None,
     threads: int | None = None,
+    name: str | None = None,
 ) -> LoadedTranscriber:
     """Load a speech model's artifact to transcribe audio.
 
-    `device`, `variant` and `threads` are as for `load`. Raises InputError for an artifact that is
+    `device`, `variant` and `threads` are as for `load`. `name` is the model's where it is served,
+    else the folder's. Raises InputError for an artifact that is
     of no speech model.
     """
-    artifact = Artifact.open(Path(folder))
+    path = Path(folder)
+    artifact = Artifact.open(path)
     Text.of(artifact)  # these say what is missing before the weights are read
     info_of(artifact)
     session = open_session(artifact, device, variant, threads=threads)
     try:
-        return LoadedTranscriber(session)
+        return LoadedTranscriber(session, name or path.resolve().name)
     except BaseException:
         session.close()
         raise

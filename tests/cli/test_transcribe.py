@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import soundfile
 
-from edgerelax.cli.transcribe import clock
+from edgerelax.speech.subtitles import clock
 from tests.cli.command import Command
 from tests.frontends.speech import tiny
 from tests.frontends.speech.tiny import Exported

@@ -10,8 +10,9 @@ import openai
 import pytest
 
 from edgerelax.chat.load import LoadedChat, load_chat
-from edgerelax.serve.app import Limits, make_app
+from edgerelax.serve.app import make_app
 from edgerelax.serve.run import listen, server_of
+from edgerelax.serve.server import Limits
 
 TEXTS = 4
 

@@ -10,7 +10,7 @@ import pytest
 
 from edgerelax.chat.load import LoadedChat
 from edgerelax.chat.openai import CompletionRequest, convert
-from edgerelax.serve.app import Limits
+from edgerelax.serve.server import Limits
 from tests.serve.conftest import serving, wait_until_idle
 
 MODEL = "small"
