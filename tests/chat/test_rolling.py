@@ -18,6 +18,7 @@ from edgerelax.frontends.language.functions import language_module
 from edgerelax.hosts.session import Session
 from edgerelax.ir.diagnostics import InputError
 from tests.frontends.language.cases import CASES, CONTEXT, VOCABULARY, randomise
+from tests.frontends.language.test_cache import only
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -41,6 +42,7 @@ def session(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
     model.save_pretrained(folder)
     decoder = decoder_of(folder)
     module = language_module(decoder, decoder.config)
+    module = only(module, "step", "greedy", "sample", "shift")
     with edgerelax.compile(module, target="cpu", variants=("cpu",)).session("cpu") as opened:
         yield opened
 

@@ -65,6 +65,8 @@ export interface Engine {
   readonly backend: 'webgpu' | 'wasm';
   /** The most tokens of a sequence. */
   readonly context: number;
+  /** Tokens of an answer that is not told how many; by default what the context has room for. */
+  readonly answer?: number | undefined;
   /** How many logits there are; token ids are below it. */
   readonly vocabulary: number;
   /**

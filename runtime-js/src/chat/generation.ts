@@ -50,7 +50,10 @@ export function checkRoom(prompt: readonly number[], context: number): void {
 
 export async function* generate(job: Job): AsyncGenerator<Piece, Summary> {
   const { engine, tokenizer, prompt, settings, eos, signal } = job;
-  const limit = Math.min(settings.limit ?? Infinity, engine.context - prompt.length);
+  const limit = Math.min(
+    settings.limit ?? engine.answer ?? Infinity,
+    engine.context - prompt.length,
+  );
   const detokenizer = new Detokenizer(tokenizer, job);
   const stops = new StopStrings(settings.stops);
   const log = new Log(tokenizer, settings.logprobs !== undefined);

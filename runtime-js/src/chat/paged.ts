@@ -27,9 +27,10 @@ import {
 } from './drawing.ts';
 import type { Engine, EngineStats, GenerateOptions, Sampling, Token } from './engine.ts';
 import { bucket, PagePool } from './pages.ts';
+import { type Rolling, rollingOf, type RollingOptions } from './rolling.ts';
 import { Sequence } from './sequence.ts';
 
-export interface EngineOptions extends LoadOptions {
+export interface EngineOptions extends LoadOptions, RollingOptions {
   /** Tokens that the cache has room for; by default as many as the context, at most 4096. */
   readonly cacheTokens?: number;
   /** Steps under way at once; 1 waits for each token. By default 4 on a GPU, else 1. */
@@ -43,11 +44,12 @@ const DEFAULT_TOKENS = 4096;
 const DEFAULT_IN_FLIGHT = { webgpu: 4, wasm: 1 } as const;
 const CHUNK = 256; // tokens of prompts that one round takes
 const SHORT_CHUNK = 64; // on a CPU: a chunk can't be interrupted
+const ENDLESS = 2 ** 31; // the context of texts that drop what is old
 const CHUNKS = 2; // rounds under way at once that take prompts only
 
 /** Loads a language model to generate with. Throws `format` for a model that cannot. */
 export async function openEngine(url: string | URL, options: EngineOptions = {}): Promise<Engine> {
-  const { cacheTokens, inFlight, texts, ...loading } = options;
+  const { cacheTokens, inFlight, texts, window: _window, sinks: _sinks, ...loading } = options;
   checkCount('cacheTokens', cacheTokens);
   checkCount('inFlight', inFlight);
   checkCount('texts', texts);
@@ -91,7 +93,11 @@ function checkCount(name: string, value: number | undefined): void {
 class PagedEngine implements Engine {
   readonly backend: Engine['backend'];
   readonly context: number;
+  readonly answer: number | undefined;
   readonly vocabulary: number;
+  readonly #rolling: Rolling | undefined;
+  /** How many tokens of a text pages are held for, at most. */
+  readonly #span: number;
   readonly #model: Model;
   readonly #language: Generating;
   readonly #program: ProgramInfo | undefined;
@@ -115,15 +121,31 @@ class PagedEngine implements Engine {
     this.#language = language;
     this.backend = model.backend;
     this.vocabulary = language.vocabulary;
-    const room = cacheTokens ?? Math.min(context, DEFAULT_TOKENS);
+    this.#rolling = rollingOf(options, language);
+    const held = language.window === null ? context : language.window + CHUNK + 2 * size;
+    this.#span = this.#rolling ? this.#rolling.window * size : Math.min(context, held);
+    const bounded = this.#rolling !== undefined || language.window !== null;
+    const wanted = bounded ? Math.max(DEFAULT_TOKENS, this.#span) : DEFAULT_TOKENS;
+    const room = cacheTokens ?? Math.min(context, wanted);
     this.#pool = new PagePool(Math.ceil(room / size), size);
-    this.context = Math.min(context, this.#pool.count * size);
+    this.context = this.#contextOf(context);
+    this.answer = this.#rolling && this.#span;
     this.#mostPages = Math.ceil(context / size);
     this.#inFlight = inFlight ?? DEFAULT_IN_FLIGHT[model.backend];
     this.#program = model.manifest.programs.find(({ name }) => name === model.variant);
     this.#chunk = this.#program?.adapter === 'gpu' ? CHUNK : SHORT_CHUNK;
     this.#texts = texts;
     this.#rows = this.#allRows();
+  }
+
+  #contextOf(context: number): number {
+    const room = this.#pool.count * this.#pool.size;
+    if (!this.#rolling) return room >= this.#span ? context : Math.min(context, room);
+    if (room >= this.#span) return ENDLESS;
+    throw new EdgeRelaxError(
+      'input',
+      `a window of ${this.#span} tokens; the cache has room for ${room}: give a larger cacheTokens`,
+    );
   }
 
   /** Makes the cache. Throws where there is no room for it. */
@@ -320,8 +342,10 @@ class PagedEngine implements Engine {
 
   /** Takes up to `most` of a prompt; gives how many it took. */
   async #take(sequence: Sequence, most: number, begun: Promise<unknown>[]): Promise<number> {
-    const count = Math.min(sequence.pending, most);
-    if (sequence.pending <= 1 || count === 0 || sequence.over) return 0;
+    if (sequence.pending <= 1 || most === 0 || sequence.over) return 0;
+    if (!(await this.#roll(sequence, begun))) return 0;
+    const left = this.#rolling ? this.#span - sequence.length : Infinity;
+    const count = Math.min(sequence.pending, most, left);
     if (!(await this.#reserve(sequence, count))) return 0;
     begun.push(this.#step([sequence], count));
     return count;
@@ -331,8 +355,9 @@ class PagedEngine implements Engine {
   #admit(): Sequence | undefined {
     const sequence = this.#waiting[0];
     if (!sequence || (sequence.row < 0 && this.#rows.length === 0)) return undefined;
-    sequence.begin(this.#pool);
-    const pages = Math.ceil((sequence.tokens.length + 1) / this.#pool.size);
+    sequence.begin(this.#pool, this.#rolling && this.#span);
+    const most = Math.min(sequence.tokens.length + 1, this.#span);
+    const pages = Math.ceil(most / this.#pool.size);
     if (pages - sequence.pages.length > this.#pool.available && this.#active.length > 0) {
       sequence.leave(this.#pool);
       return undefined;
@@ -345,10 +370,15 @@ class PagedEngine implements Engine {
   }
 
   /** Pages for a text's next tokens, of the newest other one if need be; false if it is over by then. */
-  async #reserve(sequence: Sequence, count: number): Promise<boolean> {
+  #reserve(sequence: Sequence, count: number): Promise<boolean> {
+    return this.#makingRoom(sequence, () => sequence.reserve(this.#pool, count));
+  }
+
+  /** What takes pages for a text, again after another has given up its own. */
+  async #makingRoom(sequence: Sequence, take: () => void): Promise<boolean> {
     for (;;) {
       try {
-        sequence.reserve(this.#pool, count);
+        take();
         return true;
       } catch (error) {
         if (!this.#active.some((other) => other !== sequence && other.pages.length > 0))
@@ -365,12 +395,45 @@ class PagedEngine implements Engine {
     }
   }
 
+  /** Drops a full text's oldest pages but the sinks; false if it is over before there is room. */
+  async #roll(sequence: Sequence, begun: Promise<unknown>[]): Promise<boolean> {
+    const rolling = this.#rolling;
+    if (!rolling || sequence.length < this.#span) return true;
+    const { sinks, dropped } = rolling;
+    const source = sequence.pages.slice(sinks + dropped);
+    this.#pool.release(sequence.pages.splice(sinks, dropped));
+    for (const [k, page] of source.entries()) {
+      // another text's, or to be found by this one: it stays, and becomes another page
+      const pool = this.#pool;
+      if (!pool.isShared(page) && !(pool.isKept(page) && pool.available > 0)) {
+        pool.forget(page);
+        continue;
+      }
+      const moved = await this.#makingRoom(sequence, () => {
+        sequence.pages[sinks + k] = pool.take();
+      });
+      if (!moved) return false;
+      pool.release([page]);
+    }
+    const { length } = source;
+    const tokens = dropped * this.#pool.size;
+    begun.push(
+      this.#start('shift', {
+        source: tensor(Int32Array.from(source), length),
+        target: tensor(Int32Array.from(sequence.pages.slice(sinks)), length),
+        by: tensor(new Int32Array(length).fill(-tokens), length),
+      }),
+    );
+    sequence.dropped += tokens;
+    return true;
+  }
+
   /** One step for all that go on from one token. */
   async #stepAll(begun: Promise<unknown>[]): Promise<void> {
     const ready = (sequence: Sequence): boolean =>
       this.#active.includes(sequence) && sequence.pending === 1 && sequence.goesOn;
     for (const sequence of this.#active.filter(ready)) {
-      if (ready(sequence)) await this.#reserve(sequence, 1);
+      if (ready(sequence) && (await this.#roll(sequence, begun))) await this.#reserve(sequence, 1);
     }
     const going = this.#active.filter(ready);
     if (going.length > 0) begun.push(this.#step(going, 1));
@@ -385,8 +448,8 @@ class PagedEngine implements Engine {
     const [tokens, positions, slots] = [make(), make(), make()];
     const tables = new Int32Array(length * width);
     for (const [k, sequence] of texts.entries()) {
-      const { cached, pages } = sequence;
-      const at = Array.from({ length: count }, (_, j) => cached + j);
+      const { length: first, pages } = sequence;
+      const at = Array.from({ length: count }, (_, j) => first + j);
       tables.set(pages, k * width);
       tokens.set(sequence.next(count), k * count);
       positions.set(at, k * count);
@@ -405,6 +468,8 @@ class PagedEngine implements Engine {
     });
     for (const sequence of texts) {
       sequence.advance(this.#pool, count);
+      const { window } = this.#language;
+      if (window !== null && !this.#rolling) sequence.passBy(this.#pool, window);
       if (sequence.fresh) this.#ask(sequence);
     }
     return started;
@@ -465,7 +530,7 @@ class PagedEngine implements Engine {
     begun.push(this.#start('count', countInputs(row, prompt, tokens.slice(prompt.length))));
   }
 
-  #start(role: Role, inputs: Record<string, TensorData>): Promise<Outputs> {
+  #start(role: Role | 'shift', inputs: Record<string, TensorData>): Promise<Outputs> {
     return this.#model.start(inputs, { function: this.#language.functions[role] ?? role });
   }
 }

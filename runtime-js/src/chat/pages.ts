@@ -37,13 +37,13 @@ export class PagePool {
 
   /** A page, its contents lost. Throws `context` where all are in use. */
   take(): number {
-    const page = this.#free.pop() ?? this.#forget();
+    const page = this.#free.pop() ?? this.#oldest();
     this.#holders[page] = 1;
     return page;
   }
 
   /** The page that was given back the longest ago. */
-  #forget(): number {
+  #oldest(): number {
     const [oldest] = this.#idle;
     if (oldest === undefined) {
       throw new EdgeRelaxError(
@@ -52,8 +52,7 @@ export class PagePool {
       );
     }
     this.#idle.delete(oldest);
-    this.#kept.delete(this.#keys.get(oldest) ?? '');
-    this.#keys.delete(oldest);
+    this.forget(oldest);
     return oldest;
   }
 
@@ -86,6 +85,22 @@ export class PagePool {
     this.#kept.set(key, { page, text });
     this.#keys.set(page, key);
     return text;
+  }
+
+  /** Whether a page is another text's too. */
+  isShared(page: number): boolean {
+    return (this.#holders[page] ?? 0) > 1;
+  }
+
+  /** Whether a page can be found by its text. */
+  isKept(page: number): boolean {
+    return this.#keys.has(page);
+  }
+
+  /** A page is to be written anew: it keeps no text any more. */
+  forget(page: number): void {
+    this.#kept.delete(this.#keys.get(page) ?? '');
+    this.#keys.delete(page);
   }
 
   /** Gives pages of a text back: its end is forgotten before its beginning. */

@@ -16,8 +16,11 @@ export class Sequence implements Drawer {
   /** Of the prompt, and then those that are known. */
   readonly tokens: number[];
   pages: number[] = [];
-  /** Tokens that the cache has, or that what is under way takes into it. */
+  /** Tokens that the cache has taken, or that what is under way takes into it. */
   cached = 0;
+  /** Of these, tokens that the text goes on without; first pages that were given back. */
+  dropped = 0;
+  #gone = 0;
   /** Its row among the states; -1 before it has begun. */
   row = -1;
   /** Draws that were begun, and tokens that the caller has. */
@@ -78,9 +81,14 @@ export class Sequence implements Drawer {
     return !this.over && this.drawn < this.most && this.drawn - this.taken < this.flight;
   }
 
-  /** Finds what the cache has of its tokens; one at least is computed anew. */
-  begin(pool: PagePool): void {
-    const { pages, text } = pool.find(this.tokens.slice(0, -1));
+  /** The position of the next token. */
+  get length(): number {
+    return this.cached - this.dropped;
+  }
+
+  /** Finds what the cache has of its tokens, at most so much; one of them is computed anew. */
+  begin(pool: PagePool, most = Infinity): void {
+    const { pages, text } = pool.find(this.tokens.slice(0, Math.min(this.tokens.length - 1, most)));
     this.pages = pages;
     this.#kept = pages.length;
     this.#text = text;
@@ -89,7 +97,7 @@ export class Sequence implements Drawer {
 
   /** Pages for the next tokens. Throws `context` where there are none; what it got it keeps. */
   reserve(pool: PagePool, count: number): void {
-    const needed = Math.ceil((this.cached + count) / pool.size);
+    const needed = Math.ceil((this.length + count) / pool.size);
     while (this.pages.length < needed) this.pages.push(pool.take());
   }
 
@@ -108,12 +116,21 @@ export class Sequence implements Drawer {
 
   /** Pages that are whole, with tokens that are known, can be found from now on. */
   keep(pool: PagePool): void {
+    if (this.dropped > 0) return; // what is in later pages hangs on what was dropped
     const known = Math.min(this.cached, this.tokens.length);
     for (; (this.#kept + 1) * pool.size <= known; this.#kept++) {
       const first = this.#kept * pool.size;
       const tokens = this.tokens.slice(first, first + pool.size);
       this.#text = pool.keep(this.pages[this.#kept] as number, this.#text, tokens);
     }
+  }
+
+  /** Gives back pages that end before the next token's window, and that keep what they can. */
+  passBy(pool: PagePool, window: number): void {
+    const before = Math.floor((this.length - window + 1) / pool.size);
+    const gone = Math.max(this.#gone, Math.min(before, this.#kept));
+    pool.release(this.pages.slice(this.#gone, gone));
+    this.#gone = gone;
   }
 
   /** A token came. What was drawn ahead for a text that is over is dropped. */
@@ -133,9 +150,11 @@ export class Sequence implements Drawer {
 
   /** Gives up its pages: its tokens, which must all be known, can be computed again. */
   leave(pool: PagePool): void {
-    pool.release(this.pages);
+    pool.release(this.pages.slice(this.#gone));
     this.pages = [];
     this.cached = 0;
+    this.dropped = 0;
+    this.#gone = 0;
     this.fresh = false;
   }
 }

@@ -1,6 +1,7 @@
 """Steps over a cache in pages give what whole sequences give, however they come."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -45,6 +46,14 @@ def tiny(
         }
     )
     return language_module(model, config, text=text, cache=cache)
+
+
+def only(module: Module, *names: str) -> Module:
+    """A language model's module with fewer functions, which compile sooner."""
+    language = module.attrs["language"]
+    functions = {role: name for role, name in language["functions"].items() if name in names}
+    attrs = {**module.attrs, "language": {**language, "functions": functions}}
+    return replace(module, funcs={name: module.funcs[name] for name in names}, attrs=attrs)
 
 
 @pytest.fixture(scope="module", params=("cpu", "wgpu"))
