@@ -97,6 +97,13 @@ def test_dims_bound_the_length(tmp_path: Path) -> None:
         load(write(tmp_path), {"length": (1, 33)})
 
 
+def test_how_keys_and_values_are_stored(tmp_path: Path) -> None:
+    for kind, dtype in (("f16", "f16"), ("int8", "i8"), (None, "f32")):
+        step = load(write(tmp_path), cache=kind).funcs["step"]
+        stored = {p.name: str(p.annotation.dtype) for p in step.params}
+        assert (stored["keys.0"], stored["values.0"]) == (dtype, dtype)
+
+
 def test_missing_files(tmp_path: Path) -> None:
     folder = write(tmp_path, shards=3)
     (folder / "model-00002-of-00003.safetensors").unlink()

@@ -158,6 +158,12 @@ def test_past_and_present_become_a_cache(tmp_path: Path) -> None:
             np.testing.assert_allclose(found[0], wanted[start - 1], rtol=1e-3, atol=1e-3)
 
 
+def test_how_keys_and_values_are_stored(tmp_path: Path) -> None:
+    step = load_genai(folder(tmp_path, Graph()), cache="int8").funcs["step"]
+    stored = {p.name: str(p.annotation.dtype) for p in step.params}
+    assert (stored["keys.0"], stored["values.1"], stored["keys.1.scales"]) == ("i8", "i8", "f32")
+
+
 def test_a_mask_that_serves_more_than_attention(tmp_path: Path) -> None:
     with pytest.raises(
         UnsupportedError, match=r"Add.* reads 'ReduceSum.*depends on the past or its length"
