@@ -9,22 +9,26 @@ from edgerelax.frontends.dims import DimSpec
 from edgerelax.ir.diagnostics import EdgeRelaxError, InputError
 from edgerelax.ir.library import Library
 
-_DIM = re.compile(r"(?P<name>.+?)=(?P<lo>\d+)(?P<range>\.\.(?P<hi>\d*))?(?::(?P<multiple>\d+))?")
+_DIM = re.compile(r"(?P<name>.+?)=(?P<lo>\d*)(?P<range>\.\.(?P<hi>\d*))?(?::(?P<multiple>\d+))?")
 
 
 def parse_dims(texts: Sequence[str]) -> dict[str, DimSpec]:
-    """`batch=4`, `batch=1..8`, `seq=1..` (no limit), `width=32..960:32` (a multiple of 32)."""
+    """Sizes and bounds of dims by name.
+
+    `batch=4`, `batch=1..8`, `seq=1..` (no limit), `seq=..8` (from 0), `width=32..960:32` (a
+    multiple of 32).
+    """
     out: dict[str, DimSpec] = {}
     for text in texts:
         match = _DIM.fullmatch(text)
-        if match is None:
+        if match is None or not (match["lo"] or match["hi"]):
             raise InputError(
                 f"--dim {text}: not understood",
-                hint="write NAME=4, NAME=1..8, NAME=1.. or NAME=32..960:32",
+                hint="write NAME=4, NAME=1..8, NAME=1.., NAME=..8 or NAME=32..960:32",
             )
         if match["name"] in out:
             raise InputError(f"--dim {text}: '{match['name']}' was given before")
-        lo = int(match["lo"])
+        lo = int(match["lo"] or 0)
         if match["range"] is None and match["multiple"] is None:
             out[match["name"]] = lo
         else:

@@ -27,7 +27,9 @@ def export(
     target: Annotated[str, typer.Option(help="webgpu or cpu.")] = "webgpu",
     dim: Annotated[
         list[str] | None,
-        typer.Option(help="Size or bounds of a dim: NAME=4, NAME=1..8, NAME=1.., NAME=32..960:32."),
+        typer.Option(
+            help="Size or bounds of a dim: NAME=4, NAME=1..8, NAME=1.., NAME=..8, NAME=8..64:8."
+        ),
     ] = None,
     fallback: Annotated[bool, typer.Option(help="Include the CPU program.")] = True,
     variant: Annotated[

@@ -82,12 +82,18 @@ def test_no_model(cli: Command, model: str, told: str) -> None:
         ("batch=1.5", "not understood"),
         ("batch=-1", "not understood"),
         ("batch=", "not understood"),
+        ("batch=..", "not understood"),
+        ("batch=:4", "not understood"),
         ("=3", "not understood"),
         ("batch", "not understood"),
     ],
 )
 def test_wrong_dims(cli: Command, dim: str, told: str) -> None:
     assert told in cli.refused("export", "model.onnx", "-o", "new", "--dim", dim)
+
+
+def test_a_bound_alone(cli: Command) -> None:
+    assert cli("export", "model.onnx", "-o", "new", "--dim", "batch=..8").code == 0
 
 
 def test_a_dim_twice(cli: Command) -> None:
