@@ -14,6 +14,7 @@ from edgerelax.artifact.manifest import Source
 from edgerelax.artifact.pack import Compiled, pack
 from edgerelax.artifact.store import Artifact
 from edgerelax.codegen.lower import Lowered, WeightTable, lower, workspaces
+from edgerelax.codegen.packed_weights import PackedWeights
 from edgerelax.codegen.wasm import assemble, print_wat
 from edgerelax.codegen.wgsl import print_wgsl
 from edgerelax.codegen.wgsl_halves import uses_halves
@@ -209,7 +210,7 @@ class _Variants:
     def __init__(self, module: Module, lowering: Sequence[Pass], runner: "_Runner") -> None:
         self.module, self.lowering, self.runner = module, lowering, runner
         self._lowered: dict[tuple[tuple[Library, ...], Pass | None], Module] = {}
-        self.weights = WeightTable()
+        self.weights, self.packed = WeightTable(), PackedWeights()
         self._fused: dict[tuple[Device, int], Module] = {}
         self._schedules: dict[tuple[int, Target], Schedule] = {}  # by identity of a fused loop
         self._made: dict[Target, _Made] = {}
@@ -260,8 +261,9 @@ class _Variants:
         if runner.options.verify:
             _check(module, plans, schedules)
         with runner.timed(f"{name}-codegen"):
+            capture = runner.wants("capture")
             lowered = lower(
-                module, schedules, self.weights, main=device, capture=runner.wants("capture")
+                module, schedules, self.weights, self.packed, main=device, capture=capture
             )
         return _Made(module, schedules, list(plans.values()), lowered)
 

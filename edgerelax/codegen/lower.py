@@ -82,14 +82,20 @@ class Lowered:
 
 
 def lower(
-    module: Module, schedules: Schedules, weights: WeightTable, *, main: str, capture: bool = True
+    module: Module,
+    schedules: Schedules,
+    weights: WeightTable,
+    packed: PackedWeights,
+    *,
+    main: str,
+    capture: bool = True,
 ) -> Lowered:
     """Make the program of a module whose main device is `main`.
 
-    `capture=False` leaves out regions, so that nothing is replayed (ablation).
+    Programs of one artifact share `weights` and `packed`. `capture=False` leaves out regions, so
+    that nothing is replayed (ablation).
     """
     builder = ProgramBuilder()
-    packed = PackedWeights()
     kernels = _Kernels()
     libraries = Libraries()
     plans: dict[str, MemoryPlan] = module.attrs["plans"]

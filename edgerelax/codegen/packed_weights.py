@@ -8,22 +8,29 @@ from edgerelax.ir.types import Tensor
 
 
 class PackedWeights:
-    """The packed forms of weights, each made once."""
+    """The packed forms of weights, each made once, whichever programs ask for it."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[Constant, str], Constant] = {}
+        self._forms: dict[int, tuple[Packed, str]] = {}  # by identity
 
     def get(self, packed: Packed, source: object) -> Constant:
         """The packed form of a weight. Raises PassError if the source is no constant."""
         if not isinstance(source, Constant):
             raise PassError(f"{packed.source.name} is packed but not a constant")
-        key = source, repr((packed.make.stages, packed.source.dims))
+        key = source, self._form(packed)
         if key not in self._made:
             buffer = packed.buffer
             (data,) = run_loop(packed.make, [source.data])
             annotation = Tensor(buffer.dims, buffer.dtype)
             self._made[key] = Constant(f"{source.name}.{buffer.name}", data, annotation)
         return self._made[key]
+
+    def _form(self, packed: Packed) -> str:
+        """What is made of the weight, as text; the layers of a network ask for the same."""
+        if id(packed) not in self._forms:
+            self._forms[id(packed)] = packed, repr((packed.make.stages, packed.source.dims))
+        return self._forms[id(packed)][1]
 
 
 def packed_of(schedule: Schedule) -> tuple[Packed, ...]:

@@ -23,12 +23,16 @@ def fuse_loops(module: Module) -> Module:
     loops = dict(module.loops)
     funcs: dict[str, GraphFunc] = {}
     shared: dict[str, str] = {}  # by content, the first with it
+    wired: dict[tuple[object, ...], str] = {}  # by wiring, the first with it
     merged: dict[str, str] = {}  # by primitive function, the loop function that it became
     for func in module.funcs.values():
         if func.attrs.get("primitive"):
-            loop = merge(func, module.loops)
-            merged[func.name] = shared.setdefault(loop.content, func.name)
-            loops[func.name] = loop
+            wiring = _wiring(func)
+            if wiring not in wired:  # a layer is like the one before: merging takes long
+                loop = merge(func, module.loops)
+                wired[wiring] = shared.setdefault(loop.content, func.name)
+                loops[func.name] = loop
+            merged[func.name] = wired[wiring]
         else:
             funcs[func.name] = func
 
@@ -43,6 +47,18 @@ def fuse_loops(module: Module) -> Module:
     calls = (b.value for f in fused.funcs.values() for b in all_bindings(f.body))
     used = {call.func for call in calls if isinstance(call, CallTIR)}
     return replace(fused, loops={n: f for n, f in loops.items() if n in used})
+
+
+def _wiring(func: GraphFunc) -> tuple[object, ...]:
+    """What `merge` makes of a primitive function hangs on this, names left out."""
+    numbers: dict[Value, int] = {p: k for k, p in enumerate(func.params)}
+    calls: list[tuple[object, ...]] = []
+    for binding in func.body.bindings:
+        call = binding.value
+        assert isinstance(call, CallTIR), "a primitive function holds only call_tir"
+        calls.append((call.func, *(numbers[a] for a in call.args)))
+        numbers[binding.var] = len(numbers)
+    return len(func.params), tuple(calls), tuple(numbers[v] for v in func.body.results)
 
 
 def merge(func: GraphFunc, loops: dict[str, LoopFunc]) -> LoopFunc:

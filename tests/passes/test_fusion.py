@@ -1,5 +1,10 @@
 """What fuses with what, from the loops alone."""
 
+import numpy as np
+
+from edgerelax.ir.builder import Function
+from edgerelax.ir.dtypes import F32
+from edgerelax.ir.evaluate import evaluate
 from edgerelax.ir.graph import CallTIR, Module
 from edgerelax.ops import OPS
 from edgerelax.passes.classify import Kind, classify, is_view
@@ -25,8 +30,6 @@ def calls(module: Module) -> list[CallTIR]:
 
 
 def kind_of(op: str, *shapes: tuple, **attrs: object) -> Kind:
-    from edgerelax.ir.dtypes import F32
-
     def body(f):
         args = [f.input(f"x{k}", shape, F32) for k, shape in enumerate(shapes)]
         f.output("y", f.call(OPS[op], *args, **attrs))
@@ -118,3 +121,24 @@ def test_what_unpacks_its_operands_joins_what_reads_it() -> None:
 
     assert len(calls(product(U8))) == len(calls(product(F16))) == 1
     assert len(calls(product(F32))) == 2
+
+
+def test_groups_of_equal_functions_differ_by_their_wiring() -> None:
+    """(a - b) - c twice, and c - (a - b): two functions, and three right results."""
+    names = [f"{c}{k}" for k in range(3) for c in "abc"]
+
+    def body(f: Function) -> None:
+        for k in range(3):
+            a, b, c = (f.input(f"{name}{k}", (N, M), F32) for name in "abc")
+            less = f.call(OPS["sub"], a, b)
+            f.output(f"y{k}", f.call(OPS["sub"], *((less, c) if k < 2 else (c, less))))
+
+    module = build(body)
+    after = fused(module)
+    first, second, third = (call.func for call in calls(after))
+    assert first == second != third
+    rng = np.random.default_rng(0)
+    given = {name: rng.standard_normal((3, 4)).astype(np.float32) for name in names}
+    want, got = evaluate(module, given), evaluate(after, given)
+    for name, array in want.items():
+        np.testing.assert_array_equal(got[name], array)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,14 @@ class _Reader(GGUFReader):
                 f"the file at {size}",
                 hint=AGAIN,
             )
-        return super()._get(offset, dtype, count, override_order)
+        found = self._bytes[int(offset) : end].view(dtype)
+        order = self.byte_order if override_order is None else override_order
+        return found if order == "I" else found.view(found.dtype.newbyteorder(order))
+
+    @cached_property
+    def _bytes(self) -> Array:
+        """The file without numpy's class for maps, whose every view costs more than reading it."""
+        return np.asarray(self.data)
 
     def _build_tensors(self, start_offs: int, fields: list[ReaderField]) -> None:
         for field in fields:
