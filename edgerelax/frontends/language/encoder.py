@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 from edgerelax.frontends.dims import Dims, DimSpec
-from edgerelax.frontends.language.config import Config
 from edgerelax.frontends.language.context import Attend, Context, Decoder, Whole
+from edgerelax.frontends.language.functions import Sizes
 from edgerelax.frontends.language.text import Text
 from edgerelax.frontends.nn import Input, Tensor, trace
 from edgerelax.frontends.nn.functional import attention, positions, total
@@ -23,8 +23,9 @@ Pooling = Literal["first", "mean", "last"]
 class Both(Context):
     """Sequences whose tokens see what precedes and what follows, within `lengths` i64[batch].
 
-    A window is of so many tokens to either side. A token of the padding sees itself too: else it
-    might see none, and NaN would spread from there.
+    `shown` [batch, 1, 1, length] says which are not padding. A window is of so many tokens to
+    either side. A token of the padding sees itself too: else it might see none, and NaN would
+    spread from there.
     """
 
     def __init__(self, tokens: Tensor, lengths: Tensor) -> None:
@@ -32,10 +33,10 @@ class Both(Context):
         at = positions(tokens, length)
         self.positions = at.reshape(1, length)
         self._queries, self._keys = at.reshape(1, 1, length, 1), at.reshape(1, 1, 1, length)
-        self._lengths = lengths.reshape(batch, 1, 1, 1)
+        self.shown = apply("lt", self._keys, lengths.reshape(batch, 1, 1, 1))
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, how: Attend) -> Tensor:
-        shown, distance = apply("lt", self._keys, self._lengths), self._queries - self._keys
+        shown, distance = self.shown, self._queries - self._keys
         if how.window is not None:
             near = apply("le", apply("abs", distance), how.window)
             shown = apply("and", shown, near)
@@ -63,7 +64,7 @@ def pooled(hidden: Tensor, lengths: Tensor, how: Pooling) -> Tensor:
 
 def embedding_module(
     model: Decoder,
-    config: Config,
+    config: Sizes,
     pooling: Pooling,
     encoder: bool,
     dims: Mapping[str, DimSpec] | None = None,

@@ -1,32 +1,29 @@
 """The graph of a decoder, made ready to be walked over a cache.
 
-Functions are inlined, of a merged decoder's branch on `use_cache_branch` the arm with a past stays,
-16-bit floats become f32. Inputs that hold keys and values of earlier tokens are found by what joins
-them with new ones: a Concat along their length, or an attention operator with operands for a past.
-Which keys and values are one layer's say the numbers in their names, or the operators.
+Of a merged decoder's branch on `use_cache_branch` the arm with a past stays. Inputs that hold keys
+and values of earlier tokens are found by what joins them with new ones: a Concat along their
+length, or an attention operator with operands for a past. Which keys and values are one layer's say
+the numbers in their names, or the operators.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, inliner, numpy_helper
+from onnx import helper, numpy_helper
 
 from edgerelax.frontends.onnx.attention import MICROSOFT
-from edgerelax.frontends.onnx.ordering import subgraphs, title, used_names
+from edgerelax.frontends.onnx.ordering import title, used_names
 from edgerelax.frontends.onnx.reading import DEFAULT_DOMAINS, Source
-from edgerelax.frontends.onnx.tensors import array_of
+from edgerelax.frontends.onnx.wide_graph import MASK, POSITIONS, TOKENS, WideGraph
 from edgerelax.ir.diagnostics import UnsupportedError
-from edgerelax.ir.op import Array
 
 BRANCH = "use_cache_branch"
-TOKENS, MASK, POSITIONS = "input_ids", "attention_mask", "position_ids"
 KEPT = ("num_logits_to_keep", "logits_to_keep")
 """Inputs that say of how many tokens logits are wanted; 0 means all."""
-HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 BESIDE = {
     (MICROSOFT, "GroupQueryAttention"): 3,
     (MICROSOFT, "MultiHeadAttention"): 6,
@@ -60,21 +57,11 @@ class Past:
         return groups, width
 
 
-class DecoderGraph:
+class DecoderGraph(WideGraph):
     """Nodes, inputs and weights of a decoder; `joins` says what becomes of the pasts, by name."""
 
     def __init__(self, source: Source) -> None:
-        self.label, self.folder = source.label, source.folder
-        self.model = source.model
-        if self.model.functions:
-            self.model = inliner.inline_local_functions(self.model)
-        self.graph = self.model.graph
-        _take_branch(self.graph, self.label)
-        _want_all(self.graph)
-        _widen(self.graph)
-        self._arrays: dict[str, Array] = {}
-        stored = {t.name for t in self.graph.initializer}
-        self.inputs = {i.name: i for i in self.graph.input if i.name not in stored}
+        super().__init__(source)
         if TOKENS not in self.inputs or "logits" not in self.outputs:
             raise self.unsupported(f"no graph from {TOKENS} to logits", _of_embeddings(self.inputs))
         known = (TOKENS, MASK, POSITIONS)
@@ -85,22 +72,12 @@ class DecoderGraph:
         self._makers = {o: n for n in self.graph.node for o in n.output if o}
         self.joins, self.pasts = self._joined([n for n in self.inputs if n not in known])
 
+    def prepare(self) -> None:
+        _take_branch(self.graph, self.label)
+        _want_all(self.graph)
+
     def unsupported(self, what: str, hint: str = HINT) -> UnsupportedError:
         return UnsupportedError(f"{self.label}: {what}", hint=hint)
-
-    @property
-    def outputs(self) -> list[str]:
-        """Names of what the graph gives."""
-        return [o.name for o in self.graph.output]
-
-    def weights(self) -> Iterator[tuple[str, Array]]:
-        """Stored tensors by name, floats as f32; each is read once."""
-        for stored in self.graph.initializer:
-            if stored.name not in self._arrays:
-                data = array_of(stored, self.folder)
-                wide = data.astype(np.float32) if stored.data_type in HALVES else data
-                self._arrays[stored.name] = wide
-            yield stored.name, self._arrays[stored.name]
 
     def origin(self, name: str) -> str:
         """The name that this one is another for."""
@@ -244,24 +221,3 @@ def _copied(message: Any) -> Any:
     made = type(message)()
     made.CopyFrom(message)
     return made
-
-
-def _widen(graph: onnx.GraphProto) -> None:
-    """Nodes and inputs of 16-bit floats in f32."""
-    for value in graph.input:
-        tensor = value.type.tensor_type
-        if tensor.elem_type in HALVES:
-            tensor.elem_type = TensorProto.FLOAT
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.name in ("to", "dtype", "output_dtype") and attribute.i in HALVES:
-                attribute.i = TensorProto.FLOAT
-            elif attribute.HasField("t") and attribute.t.data_type in HALVES:
-                wide = array_of(attribute.t, None).astype(np.float32)
-                attribute.t.CopyFrom(numpy_helper.from_array(wide, attribute.t.name))
-        for inner in subgraphs(node):
-            _widen(inner)
-            for stored in inner.initializer:
-                if stored.data_type in HALVES:
-                    wide = array_of(stored, None).astype(np.float32)
-                    stored.CopyFrom(numpy_helper.from_array(wide, stored.name))

@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgerelax.frontends.dims import DimSpec
+from edgerelax.frontends.hf.pooling import is_embedder, pooling_of
 from edgerelax.frontends.hf.reading import read_json, read_settings
 from edgerelax.frontends.hf.text import text_of
+from edgerelax.frontends.language.encoder import embedding_module
 from edgerelax.frontends.language.functions import language_module
 from edgerelax.frontends.language.settings import Settings
-from edgerelax.frontends.language.storage import Kind
+from edgerelax.frontends.language.storage import Kind, no_cache
+from edgerelax.frontends.onnx.encoder import OnnxEncoder
 from edgerelax.frontends.onnx.language import OnnxDecoder
 from edgerelax.frontends.onnx.reading import read_model
 from edgerelax.ir.diagnostics import InputError
@@ -26,6 +29,10 @@ LONGEST = (
     "seq_length",
 )
 """What config.json calls the greatest length that a model serves."""
+
+
+FROM_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")
+"""Types of models whose first position is the one after that of padding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +84,9 @@ def load_optimum(
 ) -> Module:
     """The same of a folder with config.json, tokenizer.json and ONNX models.
 
-    `file` says which: its name, with or without `.onnx` and folder. Raises InputError where several
-    are there and nothing says which.
+    For a model that gives hidden states, or with modules.json, see `embedding_module`. `file` says
+    which: its name, with or without `.onnx` and folder. Raises InputError where several are there
+    and nothing says which.
     """
     folder = Path(path)
     settings = read_settings(folder)
@@ -96,10 +104,17 @@ def _module(
     dims: Mapping[str, DimSpec] | None,
     cache: Kind | None,
 ) -> Module:
-    model = OnnxDecoder(read_model(folder / file), context)
-    sizes, kind = Sizes(context, model.vocabulary), settings.text("model_type", "type")
-    text = text_of(folder, settings)
-    return language_module(model, sizes, dims, kind, text, cache or "f32")
+    source = read_model(folder / file)
+    text, kind = text_of(folder, settings), settings.text("model_type", "type")
+    if "logits" in {o.name for o in source.model.graph.output} and not is_embedder(folder):
+        decoder = OnnxDecoder(source, context)
+        sizes = Sizes(context, decoder.vocabulary)
+        return language_module(decoder, sizes, dims, kind, text, cache or "f32")
+    if cache is not None:
+        raise no_cache(folder.name)
+    before = settings.integer("pad_token_id") + 1 if kind in FROM_PADDING else 0
+    sizes = Sizes(context - before, settings.integer("vocab_size"))
+    return embedding_module(OnnxEncoder(source), sizes, pooling_of(folder), True, dims, kind, text)
 
 
 def _chosen(folder: Path, file: str | None) -> Path:

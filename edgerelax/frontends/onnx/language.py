@@ -16,7 +16,7 @@ import onnx
 from edgerelax.frontends.language.context import CacheShape, Context, Decoder
 from edgerelax.frontends.nn.tensor import Tensor
 from edgerelax.frontends.onnx import families
-from edgerelax.frontends.onnx.decoder_graph import MASK, POSITIONS, TOKENS, DecoderGraph
+from edgerelax.frontends.onnx.decoder_graph import DecoderGraph
 from edgerelax.frontends.onnx.language_nodes import Nodes
 from edgerelax.frontends.onnx.lengths import Lengths
 from edgerelax.frontends.onnx.ordering import needed_nodes, title, used_names
@@ -24,6 +24,7 @@ from edgerelax.frontends.onnx.reading import Source, opsets
 from edgerelax.frontends.onnx.symbols import Dimensions
 from edgerelax.frontends.onnx.tensors import element_type
 from edgerelax.frontends.onnx.walk import UNKNOWN, Frame, Unknown, Walk
+from edgerelax.frontends.onnx.wide_graph import MASK, POSITIONS, TOKENS
 from edgerelax.ir.dtypes import F32
 
 assert families.LOADED

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgerelax.frontends.onnx.attention import MICROSOFT
-from edgerelax.frontends.onnx.decoder_graph import MASK, POSITIONS, TOKENS, DecoderGraph
+from edgerelax.frontends.onnx.decoder_graph import DecoderGraph
 from edgerelax.frontends.onnx.load import begin
 from edgerelax.frontends.onnx.ordering import needed_nodes, used_names
+from edgerelax.frontends.onnx.wide_graph import MASK, POSITIONS, TOKENS
 from edgerelax.ir.deduce import defined_by
 from edgerelax.ir.dtypes import DType
 from edgerelax.ir.evaluate import evaluate

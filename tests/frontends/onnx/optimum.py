@@ -115,12 +115,16 @@ def merged(proto: onnx.ModelProto) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=proto.opset_import, ir_version=9)
 
 
-def folder(path: Path, proto: onnx.ModelProto, *names: str, kind: str = "llama") -> Path:
+def folder(
+    path: Path, proto: onnx.ModelProto, *names: str, kind: str = "llama", **more: Any
+) -> Path:
     """config.json, tokenizer.json and ONNX models of these names, as repositories have them."""
     (path / "onnx").mkdir(parents=True)
     for name in names or ("model.onnx",):
         onnx.save(proto, path / "onnx" / name)
-    (path / "config.json").write_text(json.dumps({**SIZES, "model_type": kind, "eos_token_id": 3}))
+    (path / "config.json").write_text(
+        json.dumps({**SIZES, "model_type": kind, "eos_token_id": 3, **more})
+    )
     words = {f"w{k}": k for k in range(VOCABULARY)}
     Tokenizer(models.WordLevel(words, "w0")).save(str(path / "tokenizer.json"))
     return path

@@ -25,6 +25,7 @@ from tests.frontends.language.test_cache import Sequences, close
 from tests.frontends.onnx.optimum import (
     CONTEXT,
     LAYERS,
+    SIZES,
     VOCABULARY,
     decoder,
     export,
@@ -387,3 +388,43 @@ def test_attention_that_no_mask_hides_anything_from(tmp_path: Path) -> None:
     proto = attending("MultiHeadAttention", num_heads=4)
     with pytest.raises(UnsupportedError, match="no causal mask"):
         load_optimum(folder(tmp_path / "bare", proto))
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_encoders_make_vectors(tmp_path: Path, kind: str) -> None:
+    """The mean of what transformers gives for a text alone, padding beside it or not."""
+    from transformers import AutoConfig, AutoModel
+
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(kind, **SIZES, pad_token_id=1, type_vocab_size=1)
+    model = AutoModel.from_config(config, attn_implementation="eager").eval()
+    path = folder(tmp_path / kind, onnx.ModelProto(), kind=kind, pad_token_id=1)
+    sizes = {0: "batch_size", 1: "sequence_length"}
+    tokens = torch.full((2, 5), 7)
+
+    class Flat(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, tokens, mask):
+            return self.model(input_ids=tokens, attention_mask=mask).last_hidden_state
+
+    torch.onnx.export(
+        Flat().eval(), (tokens, torch.ones_like(tokens)), str(path / "onnx" / "model.onnx"),
+        input_names=["input_ids", "attention_mask"], output_names=["last_hidden_state"],
+        dynamic_axes={"input_ids": sizes, "attention_mask": sizes, "last_hidden_state": sizes},
+        opset_version=17, dynamo=False,
+    )  # fmt: skip
+    module = load_optimum(path)
+    assert module.attrs["language"]["context"] == (CONTEXT if kind == "bert" else CONTEXT - 2)
+    texts = [np.random.default_rng(n).integers(5, VOCABULARY, n) for n in (9, 4)]
+    padded = np.stack([np.pad(t, (0, 9 - len(t)), constant_values=1) for t in texts])
+    given = {"tokens": padded, "lengths": np.array([9, 4])}
+    found = evaluate(module, given, "embed")["embeddings"]
+    for row, text in zip(found, texts, strict=True):
+        with torch.no_grad():
+            mean = model(torch.tensor(text[None])).last_hidden_state[0].mean(0).numpy()
+        close(row, mean / np.linalg.norm(mean))
+    with pytest.raises(InputError, match="no keys and values"):
+        load_optimum(path, cache="f16")
