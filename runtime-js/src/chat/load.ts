@@ -4,11 +4,12 @@ import { EdgeRelaxError } from '../errors.ts';
 import { load, type LoadOptions } from '../index.ts';
 import type { LanguageInfo } from '../manifest.ts';
 import { type Check, mapOf, object, text } from '../schema.ts';
-import { type Progress, Source } from '../source.ts';
+import { Source } from '../source.ts';
 import { Chat } from './chat.ts';
 import type { Engine, Sampling } from './engine.ts';
 import { Embedder } from './embedder.ts';
 import { type EngineOptions, generating, openEngine } from './paged.ts';
+import { Sum } from './progress.ts';
 import { encoding, Tokenizer } from './tokenizer.ts';
 
 export { openEngine };
@@ -86,7 +87,7 @@ export async function openEmbedder(url: string | URL, options: LoadOptions): Pro
 }
 
 /** What answers call the model. */
-function folderName(url: string | URL): string {
+export function folderName(url: string | URL): string {
   const path = String(url).replace(/[?#].*$/s, '');
   return path.split('/').findLast((part) => part !== '') ?? 'model';
 }
@@ -119,24 +120,4 @@ function chatFile(bytes: Uint8Array): ChatFile {
   const problem = whole(value, 'chat');
   if (problem) throw new EdgeRelaxError('format', `${problem}; export the model again`);
   return value as ChatFile;
-}
-
-/** Adds up the bytes of the text's files and of the model's. */
-class Sum {
-  readonly #report: ((progress: Progress) => void) | undefined;
-  readonly #fetched = new Map<string, Progress>();
-
-  constructor(report: ((progress: Progress) => void) | undefined) {
-    this.#report = report;
-  }
-
-  of(part: string): (progress: Progress) => void {
-    return (progress) => {
-      if (progress.phase !== 'fetch') return this.#report?.(progress);
-      this.#fetched.set(part, progress);
-      const all = [...this.#fetched.values()];
-      const add = (key: 'loaded' | 'total'): number => all.reduce((sum, one) => sum + one[key], 0);
-      this.#report?.({ ...progress, loaded: add('loaded'), total: add('total') });
-    };
-  }
 }

@@ -29,6 +29,7 @@ import type { Engine, EngineStats, GenerateOptions, Sampling, Token } from './en
 import { bucket, PagePool } from './pages.ts';
 import { type Rolling, rollingOf, type RollingOptions } from './rolling.ts';
 import { Sequence } from './sequence.ts';
+import { turn } from './turn.ts';
 
 export interface EngineOptions extends LoadOptions, RollingOptions {
   /** Tokens that the cache has room for; by default as many as the context, at most 4096. */
@@ -533,16 +534,4 @@ class PagedEngine implements Engine {
   #start(role: Role | 'shift', inputs: Record<string, TensorData>): Promise<Outputs> {
     return this.#model.start(inputs, { function: this.#language.functions[role] ?? role });
   }
-}
-
-/** Until what waits in the event loop was served; timers wait longer than they say. */
-function turn(): Promise<void> {
-  return new Promise((resolve) => {
-    const { port1, port2 } = new MessageChannel();
-    port1.onmessage = () => {
-      port1.close();
-      resolve();
-    };
-    port2.postMessage(null);
-  });
 }
