@@ -8,19 +8,19 @@ as large as a few panels, however many columns there are.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from edgerelax.ir.kernel import WORKGROUP, Kernel, i32, kop
+from edgerelax.ir.kernel import Kernel, i32, kop
 from edgerelax.ir.scalar import Buffer, Load, Scalar
 from edgerelax.schedule.contraction import Contraction, describe
 from edgerelax.schedule.index import flat_index
 from edgerelax.schedule.packing import PANEL, Laid
 from edgerelax.schedule.points import count, decompose, substitute_stage
 from edgerelax.schedule.reduce import splat
+from edgerelax.schedule.runs import Runs
 from edgerelax.schedule.scalars import Scalars
 from edgerelax.schedule.tile import Group, Tile
 from edgerelax.schedule.writer import Writer, plus
-from edgerelax.sym import Atom, Axis, Expr, ExprLike, as_expr, ceildiv, minimum
+from edgerelax.sym import Atom, Axis, Expr, ExprLike, as_expr
 
-_RUNS = 32  # iterations at most: four for each of eight threads
 _ROWS = 64  # for which a panel is computed once, at least
 _LEFT = 1 << 17  # elements of the left factor that stay in an L2 while panels go by
 
@@ -31,7 +31,7 @@ class Unpacked:
 
     `factor` varies over `steps` and the columns of a panel, and is stored to `copy` at `place`;
     with `in_words` the last of the steps are those of one word. `found` has the columns of one
-    panel. `slot` counts the iterations, which do `run` panels each.
+    panel, of which iterations do `runs`.
     """
 
     factor: Scalar
@@ -40,8 +40,7 @@ class Unpacked:
     copy: Buffer
     place: tuple[Expr, ...]
     found: Contraction
-    slot: Axis
-    run: Expr
+    runs: Runs
 
 
 def unpack(found: Contraction, laid: Laid, name: str) -> Unpacked | None:
@@ -57,11 +56,10 @@ def unpack(found: Contraction, laid: Laid, name: str) -> Unpacked | None:
     used = factor.axes()
     summed = [a for a in found.stage.reduce if used & as_expr(a).subs(laid.swaps).axes()]
     outer = (*found.outer, laid.panel)
-    run = ceildiv(count(outer), _RUNS)
-    slot = Axis("slot", minimum(ceildiv(count(outer), run), _RUNS))
-    sizes = (slot.extent, *(a.extent for a in summed), as_expr(PANEL))
+    runs = Runs.of(count(outer))
+    sizes = (runs.slot.extent, *(a.extent for a in summed), as_expr(PANEL))
     copy = Buffer(name, factor.dtype, sizes)
-    read = Load(copy, (slot.expr, *(a.expr for a in summed), lane.expr))
+    read = Load(copy, (runs.slot.expr, *(a.expr for a in summed), lane.expr))
     swaps: dict[Atom, ExprLike] = {found.column: laid.swaps[found.column]}
     left = found.left.subs(swaps)
     stage = substitute_stage(replace(found.stage, body=found.times(left, read)), swaps)
@@ -83,8 +81,7 @@ def unpack(found: Contraction, laid: Laid, name: str) -> Unpacked | None:
         copy,
         tuple(e.subs(laid.swaps) for e in read.index),
         over,
-        slot,
-        run,
+        runs,
     )
 
 
@@ -99,11 +96,8 @@ class Panels:
         """The kernel; `config` is for its comment."""
         w, made = self.w, self.made
         outer = made.found.outer
-        rows, panels = (w.params.scalar(e) for e in (made.found.height, count(outer)))
-        w.bind(made.slot, WORKGROUP)
-        run = w.params.scalar(made.run)
-        start = w.let("panel", kop("mul", WORKGROUP, run))
-        stop = w.let("end", kop("min", kop("add", start, run), panels))
+        rows = w.params.scalar(made.found.height)
+        start, stop = made.runs.bind(w)
         block = self._rows_of_block()
         with w.loop("rows", i32(0), rows, step=block) as first:
             end = w.let("end", kop("min", plus(first, block), rows))
@@ -116,7 +110,7 @@ class Panels:
                     groups = [Group(i32(k), 4, whole=True, aligned=True) for k in (0, 4)]
                     Tile(w, self.s, made.found).write(row, self.height, groups)
         comment = f"{describe(made.found)} over computed panels, {config}"
-        return w.kernel(name, made.slot.extent, 1, comment)
+        return w.kernel(name, made.runs.slot.extent, 1, comment)
 
     def _rows_of_block(self) -> int:
         """Rows that a run of panels goes by before the next ones."""

@@ -9,6 +9,7 @@ from edgerelax.ir.dtypes import BF16, BOOL, F16, F32, I8, I32, DType
 from edgerelax.ir.loop import LoopFunc, Template
 from edgerelax.ir.loop_interp import run_loop
 from edgerelax.ir.scalar import Buffer
+from edgerelax.schedule import runs
 from edgerelax.schedule.index import numel
 from edgerelax.schedule.select import schedule
 from edgerelax.schedule.strategies.templates import attention_split
@@ -198,11 +199,12 @@ def test_few_queries_have_versions() -> None:
     assert len(strategies(attention(8, 8, keys=S), WEBGPU)) == 1
     assert len(strategies(attention(8, 8, keys=S + 60), WEBGPU)) == 2
     assert len(strategies(attention(8, 8, keys=S + T), WEBGPU)) == 3
-    for target in (WASM, WEBGPU_SOFTWARE):
-        assert strategies(attention(8, 8), target) == [
-            ["attention, 1 queries each"],
-            ["attention, 4 queries each"],
-        ]
+    for target, usual in (
+        (WASM, "attention, blocks of queries"),
+        (WEBGPU_SOFTWARE, "attention, 4 queries each"),
+    ):
+        assert strategies(attention(8, 8), target) == [["attention, 1 queries each"], [usual]]
+    assert strategies(attention(8, 8, queries=4), WASM) == [["attention, 4 queries each"]]
 
 
 def test_workspaces_of_few_queries_do_not_grow_with_their_bound() -> None:
@@ -212,6 +214,15 @@ def test_workspaces_of_few_queries_do_not_grow_with_their_bound() -> None:
     for version in versions:
         for temp in version.temps:
             assert upper_bound(numel(temp)) <= HEADS * 16 * 64 * 64
+
+
+def test_runs_of_blocks_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six blocks of queries in two runs, two tiles of keys, in workspaces that do not grow."""
+    monkeypatch.setattr(runs, "_MOST", 2)
+    func, sizes = attention(8, 9), {"s": 66, "t": 37}
+    version = schedule(func, WASM).versions[-1]
+    assert {upper_bound(b.dims[0]) for b in version.temps} == {2}
+    check(func, sizes, targets=(WASM,))
 
 
 def test_sizes_that_are_known() -> None:

@@ -7,6 +7,7 @@ from edgerelax.ir.loop import Template
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
 from edgerelax.schedule.strategies.templates import (
     attention,
+    attention_blocks,
     attention_split,
     cumsum,
     nonzero,
@@ -34,6 +35,7 @@ EMITTERS: dict[str, Emitter] = {
 }
 
 SPLIT_KEYS = "attention, keys split"
+BLOCKS = "attention, blocks of queries"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,12 @@ def match(unit: Unit, target: Target) -> TemplateMatch | Reject:
 
 
 def configs(found: TemplateMatch, target: Target) -> tuple[str, ...]:
-    """The kind itself; two ways for attention of few queries."""
+    """The kind itself; for attention by the number of queries, two ways where they are few."""
     template = found.template
     if template.kind != "attention":
         return (template.kind,)
+    if attention_blocks.fits(template, target):
+        return (BLOCKS,)
     whole = f"attention, {attention.rows_of(template, target)} queries each"
     return (whole, SPLIT_KEYS) if attention_split.refusal(template, target) is None else (whole,)
 
@@ -73,7 +77,8 @@ def cost(found: TemplateMatch, config: str, target: Target) -> float:
 
 def emit(found: TemplateMatch, config: str, target: Target) -> Emitted:
     """The kernels of its kind."""
-    emitter = attention_split.emit if config == SPLIT_KEYS else EMITTERS[found.template.kind]
+    ways = {SPLIT_KEYS: attention_split.emit, BLOCKS: attention_blocks.emit}
+    emitter = ways.get(config) or EMITTERS[found.template.kind]
     return emitter(found.template, found.name, found.weights, target)
 
 
