@@ -17,8 +17,8 @@ from edgerelax.ir.dtypes import F32
 assert families.LOADED
 
 TYPES = "token_type_ids"
-STATES = ("last_hidden_state", "token_embeddings", "hidden_states")
-"""What outputs with a vector of each token are called."""
+STATES = ("last_hidden_state", "token_embeddings")
+"""What the output with a vector of each token is called; else the first of three dims is it."""
 
 
 class OnnxEncoder(Decoder):
@@ -31,11 +31,12 @@ class OnnxEncoder(Decoder):
         self.graph = WideGraph(source)
         known = (TOKENS, MASK, POSITIONS, TYPES)
         other = [name for name in self.graph.inputs if name not in known]
-        found = [name for name in STATES if name in self.graph.outputs]
+        deep = [o.name for o in self.graph.graph.output if len(o.type.tensor_type.shape.dim) == 3]
+        found = [*(name for name in STATES if name in self.graph.outputs), *deep]
         if other or TOKENS not in self.graph.inputs or not found:
             raise UnsupportedError(
                 f"{source.label}: neither a decoder from {TOKENS} to logits nor an encoder from "
-                f"{', '.join(known)} to {' or '.join(STATES)}: it takes "
+                f"{', '.join(known)} to vectors of tokens: it takes "
                 f"{', '.join(self.graph.inputs)} and gives {', '.join(self.graph.outputs)}",
                 hint="named by its file it runs as it is",
             )
