@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { EdgeRelaxError, type ErrorCode } from '../src/errors.ts';
+import { ARTIFACT_VERSION } from '../src/manifest.ts';
 import { type Progress, Source } from '../src/source.ts';
 import { sound } from './manifests.ts';
 
@@ -88,7 +89,7 @@ describe('opening', () => {
   it('resolves a relative folder against the page', async () => {
     vi.stubGlobal('location', { href: 'https://host/models/page.html' });
     const source = await Source.open('net', { fetch: server().fetch });
-    expect(source.manifest.version).toBe(6);
+    expect(source.manifest.version).toBe(ARTIFACT_VERSION);
   });
 
   it('says what could not be fetched', async () => {
