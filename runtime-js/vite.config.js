@@ -1,5 +1,11 @@
 import { defineConfig } from 'vitest/config';
 
+/** What loadChat and loadTranscriber fetch each, and the tokenizer that both need. */
+function nameOf({ facadeModuleId }) {
+  const [, part = 'text'] = /src\/(\w+)\/load\.ts$/.exec(facadeModuleId ?? '') ?? [];
+  return `edgerelax-${part}.js`;
+}
+
 export default defineConfig({
   build: {
     lib: { entry: 'src/index.ts', formats: ['es'], fileName: () => 'edgerelax.js' },
@@ -7,8 +13,8 @@ export default defineConfig({
     emptyOutDir: true,
     sourcemap: false,
     rollupOptions: {
-      preserveEntrySignatures: 'allow-extension', // the chat's file imports from the main one
-      output: { chunkFileNames: 'edgerelax-chat.js' },
+      preserveEntrySignatures: 'allow-extension', // the other files import from the main one
+      output: { chunkFileNames: nameOf },
     },
   },
   test: {

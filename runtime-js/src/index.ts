@@ -11,6 +11,8 @@ import { type Libraries, requireLibraries } from './library.ts';
 import type { ProgramInfo } from './manifest.ts';
 import { type Backend, Model } from './model.ts';
 import { type Progress, Source } from './source.ts';
+import type { Audio } from './speech/audio.ts';
+import type { Transcriber } from './speech/transcriber.ts';
 import type { CacheOption } from './store.ts';
 
 export interface LoadOptions {
@@ -74,6 +76,24 @@ export async function loadEmbedder(
   return openEmbedder(url, options);
 }
 
+/** Loads a speech model's folder, to transcribe. What only speech needs is fetched here first. */
+export async function loadTranscriber(
+  url: string | URL,
+  options: LoadOptions = {},
+): Promise<Transcriber> {
+  const { openTranscriber } = await import('./speech/load.ts');
+  return openTranscriber(url, options);
+}
+
+/**
+ * Samples of one channel at `rate` a second, for a worker's Transcriber: only pages decode sound
+ * files and change rates. Throws `input` for audio that is none.
+ */
+export async function decodeAudio(audio: Audio, rate: number): Promise<Float32Array> {
+  const { readAudio } = await import('./speech/load.ts');
+  return readAudio(audio, rate);
+}
+
 const DEVICES = { webgpu: 'gpu', wasm: 'cpu' } as const;
 
 /** The variant to run; a device that the caller brings asks for one of the GPU's. */
@@ -111,4 +131,7 @@ export type { Dim, FunctionInfo, Manifest, ProgramInfo, TensorInfo } from './man
 export { type Backend, Model, type ModelStats, type Output, type RunOptions } from './model.ts';
 export type { Progress } from './source.ts';
 export { type CacheOption, clearCache } from './store.ts';
+export type { Audio } from './speech/audio.ts';
+export type { ListenOptions } from './speech/options.ts';
+export type { Segment, Transcriber, Transcript, Transcription } from './speech/transcriber.ts';
 export type { Input, TensorData, TypedArray } from './tensors.ts';

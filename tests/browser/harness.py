@@ -17,8 +17,8 @@ from playwright.sync_api import Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIBRARY = ROOT / "runtime-js" / "dist" / "edgerelax.js"
-CHAT_LIBRARY = LIBRARY.with_name("edgerelax-chat.js")
-"""What the library fetches for language models."""
+FETCHED = tuple(LIBRARY.with_name(f"edgerelax-{part}.js") for part in ("text", "chat", "speech"))
+"""What the library fetches for language models: for all, for chats, for speech."""
 FLAGS = (
     "--no-sandbox",
     "--enable-unsafe-webgpu",
@@ -146,10 +146,10 @@ def chromium(folder: Path) -> Iterator[Browser]:
     executable = shutil.which("chromium")
     if executable is None:
         raise RuntimeError("chromium is not on the PATH: run scripts/setup")
-    if not (LIBRARY.is_file() and CHAT_LIBRARY.is_file()):
+    if not all(file.is_file() for file in (LIBRARY, *FETCHED)):
         raise RuntimeError("runtime-js is not built: run npm run build")
     (folder / "index.html").write_text(PAGE)
-    for file in (LIBRARY, CHAT_LIBRARY):
+    for file in (LIBRARY, *FETCHED):
         shutil.copy(file, folder / file.name)
     with serve(folder) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=list(FLAGS))

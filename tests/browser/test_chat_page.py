@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from tests.browser.harness import CHAT_LIBRARY, LIBRARY, ROOT, Browser
+from tests.browser.harness import FETCHED, LIBRARY, ROOT, Browser
 
 PATIENCE = 20_000.0
 ANSWER = ".said.model:last-child"
@@ -259,8 +259,11 @@ def test_smollm2_answers_in_the_page(browser: Browser, address: str, smollm2: Pa
     context.close()
 
 
-def test_what_only_chat_needs_is_a_file_of_its_own() -> None:
-    assert len(gzip.compress(LIBRARY.read_bytes())) <= 40 << 10
-    chat = CHAT_LIBRARY.read_text()
-    assert set(re.findall(r'^import .*?from "(.*?)";', chat, re.M)) == {"./edgerelax.js"}
-    assert 'import("./edgerelax-chat.js")' in LIBRARY.read_text()
+def test_what_only_chat_and_speech_need_are_files_of_their_own() -> None:
+    main = LIBRARY.read_text()
+    assert len(gzip.compress(main.encode())) <= 40 << 10
+    text, *others = FETCHED
+    for file in FETCHED:
+        imported = set(re.findall(r'^import .*?from "(.*?)";', file.read_text(), re.M))
+        assert imported == {"./edgerelax.js"} | ({f"./{text.name}"} if file in others else set())
+        assert (f'import("./{file.name}")' in main) == (file in others)

@@ -157,7 +157,6 @@ class Engine:
 
 @pytest.fixture(scope="module", params=BACKENDS)
 def engine(browser: Browser, artifact: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
-    shutil.copy(LIBRARY.with_name("edgerelax-chat.js"), browser.folder)
     with runtime_page(browser, SCRIPT) as page:
         given = {"url": page.publish(artifact, "engine"), "backend": request.param}
         page.script(

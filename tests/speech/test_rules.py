@@ -1,5 +1,12 @@
-"""Which tokens may come, and segments of texts, against transformers on random texts."""
+"""Which tokens may come, and segments of texts, against transformers on random texts.
 
+cases.json has some of them for edgerelax.js too (runtime-js/test/speech).
+"""
+
+import json
+from pathlib import Path
+
+import msgspec
 import numpy as np
 import pytest
 
@@ -80,3 +87,17 @@ def test_times_end_with_the_audio() -> None:
     parts, reached = parts_of([FIRST, 1, FIRST + 30, FIRST + 30, 2, FIRST + 40], INFO, 10 * 320)
     assert [(p.start, p.end) for p in parts] == [(0, 3200), (3200, 3200)]
     assert reached == 3200
+
+
+def test_cases_that_pages_share() -> None:
+    cases = json.loads(Path(__file__).with_name("cases.json").read_text())
+    info = msgspec.convert(cases["info"], SpeechInfo)
+    vocabulary, end = cases["vocabulary"], cases["end"]
+    for case in cases["rules"]:
+        allowed = Rules(info, vocabulary, end, case["timestamps"]).allowed(case["text"])
+        wanted = [token for a, b in case["allowed"] for token in range(a, b)]
+        assert np.flatnonzero(bits(allowed)).tolist() == wanted
+    for case in cases["segments"]:
+        parts, reached = parts_of(case["text"], info, case["length"])
+        assert [[p.start, p.end, p.tokens] for p in parts] == case["parts"]
+        assert reached == case["reached"]
