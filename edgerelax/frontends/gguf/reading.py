@@ -83,9 +83,11 @@ class _Reader(GGUFReader):
                 f"the file at {size}",
                 hint=AGAIN,
             )
-        found = self._bytes[int(offset) : end].view(dtype)
+        found: Array = self._bytes[int(offset) : end].view(dtype)
         order = self.byte_order if override_order is None else override_order
-        return found if order == "I" else found.view(found.dtype.newbyteorder(order))
+        if order != "I":
+            found = found.view(found.dtype.newbyteorder(order))
+        return found
 
     @cached_property
     def _bytes(self) -> Array:
