@@ -19,6 +19,9 @@ import {
 
 export const ARTIFACT_VERSION = 7;
 
+/** The asset that tells a speech model from others. */
+export const SPEECH = 'speech.json';
+
 /** A constant, or an expression over the symbols. */
 export type Dim = number | string;
 

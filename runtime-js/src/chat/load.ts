@@ -2,7 +2,7 @@
 
 import { EdgeRelaxError } from '../errors.ts';
 import { load, type LoadOptions } from '../index.ts';
-import type { LanguageInfo } from '../manifest.ts';
+import { type LanguageInfo, SPEECH } from '../manifest.ts';
 import { type Check, mapOf, object, text } from '../schema.ts';
 import { Source } from '../source.ts';
 import { Chat } from './chat.ts';
@@ -41,6 +41,9 @@ export async function openChat(url: string | URL, options: LoadChatOptions): Pro
   const { language } = source.manifest;
   if (!language) {
     throw new EdgeRelaxError('format', 'this artifact is of no language model; use load for it');
+  }
+  if (source.manifest.assets.includes(SPEECH)) {
+    throw new EdgeRelaxError('format', 'this artifact is of a speech model; use loadTranscriber');
   }
   if (open === openEngine) generating(language);
   const failure = new AbortController();

@@ -1,10 +1,8 @@
 /** What an artifact says of its speech model: the asset speech.json (frontends/speech/info.py). */
 
 import { EdgeRelaxError } from '../errors.ts';
-import type { LanguageInfo } from '../manifest.ts';
+import { type LanguageInfo, SPEECH } from '../manifest.ts';
 import { count, listOf, mapOf, object, orNull } from '../schema.ts';
-
-export const SPEECH = 'speech.json';
 
 /** Audio in samples, `rate` of them a second; tokens by their ids. */
 export interface SpeechInfo {

@@ -4,9 +4,9 @@ import { Sum } from '../chat/progress.ts';
 import { Tokenizer } from '../chat/tokenizer.ts';
 import { EdgeRelaxError } from '../errors.ts';
 import { load, type LoadOptions } from '../index.ts';
-import type { LanguageInfo, Manifest } from '../manifest.ts';
+import { type LanguageInfo, type Manifest, SPEECH } from '../manifest.ts';
 import { Source } from '../source.ts';
-import { readInfo, SPEECH } from './info.ts';
+import { readInfo } from './info.ts';
 import { hearing, Listener } from './listener.ts';
 import { Transcriber } from './transcriber.ts';
 
