@@ -204,7 +204,8 @@ async function intact(info: FileInfo, data: Uint8Array<ArrayBuffer>): Promise<bo
   return (await hash(data)) === info.sha256;
 }
 
-async function hash(data: Uint8Array<ArrayBuffer>): Promise<string> {
+/** SHA-256 in hexadecimal; only secure contexts have it. */
+export async function hash(data: Uint8Array<ArrayBuffer>): Promise<string> {
   const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', data));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }

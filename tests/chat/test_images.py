@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from edgerelax.frontends.hf.images import processor_of
 from edgerelax.ir.diagnostics import InputError
 from tests.chat.fakes import Scripted, ids, tokenizer_json
 from tests.chat.fakes import chat as fake_chat
+from tests.chat.image_cases import FILE, cases
 
 TILES = {"size": {"longest_edge": 48}, "max_image_size": {"longest_edge": 16}, "resample": 1}
 KINDS: dict[str, dict[str, Any]] = {
@@ -83,6 +85,10 @@ def test_pixels_equal_those_of_transformers(kind: str, tmp_path: Path) -> None:
             assert (seen.rows, seen.columns) == (wanted["rows"][0][0], wanted["cols"][0][0])
 
     check()
+
+
+def test_the_table_that_runtime_js_reads_is_current() -> None:
+    assert json.loads(FILE.read_text(encoding="utf-8")) == cases()
 
 
 def png(image: Image.Image, kind: str = "PNG", **how: Any) -> str:

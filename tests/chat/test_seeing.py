@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 import edgerelax
+from edgerelax.api import Executable
 from edgerelax.chat.contents import Contents
 from edgerelax.chat.conversation import Conversation
 from edgerelax.chat.engine import Picture, Sampling
@@ -32,6 +33,7 @@ COUNT, TOKENS = 6, 544
 class Model:
     """An artifact that sees, and the model that it was made of."""
 
+    artifact: Executable
     chat: LoadedChat
     case: Case
     reference: Reference
@@ -88,7 +90,7 @@ def made(name: str, folder: Path) -> Iterator[Model]:
     known = reference(case, folder)
     compiled = edgerelax.compile(load(folder), target="cpu", variants=("cpu",))
     with LoadedChat(compiled.session("cpu"), name, cache_tokens=TOKENS, texts=3) as chat:
-        yield Model(chat, case, known)
+        yield Model(compiled, chat, case, known)
 
 
 def image(seed: int, width: int = 40, height: int = 25) -> Image.Image:

@@ -4,9 +4,11 @@ import { EdgeRelaxError } from '../errors.ts';
 import { AnswerStream } from './answer-stream.ts';
 import * as answers from './answers.ts';
 import type { Choices } from './choices.ts';
+import { type Prompt, promptOf, seenIn } from './contents.ts';
 import type { Engine, EngineStats, Sampling } from './engine.ts';
 import { checkRoom, generate, type Piece, type Summary } from './generation.ts';
 import { Grammars } from './grammar.ts';
+import type { ImagePlan } from './images.ts';
 import { Pending } from './pending.ts';
 import { checkChat, checkCompletion, type Constraint, type Settings } from './request.ts';
 import { MOST_ANSWERS, settingsOf } from './request.ts';
@@ -19,6 +21,7 @@ import type {
   ChatRequest,
   Completion,
   CompletionRequest,
+  ToolDefinition,
 } from './types.ts';
 
 type Streamed = { readonly stream: true };
@@ -44,8 +47,8 @@ export interface ChatParts {
   readonly templates: Readonly<Record<string, string>>;
   /** What templates use beside the messages. */
   readonly names: Readonly<Record<string, unknown>>;
-  /** Whether the model was made to see images; chats here are of text. */
-  readonly sees?: boolean;
+  /** How images become tokens, of a model that sees any. */
+  readonly images?: ImagePlan | undefined;
   readonly eos: readonly number[];
   /** What answers call the model. */
   readonly model: string;
@@ -70,12 +73,12 @@ export class Chat {
 
   /** Throws `template` for a template with a fault. */
   constructor(parts: ChatParts) {
-    const { engine, tokenizer, templates, names, sees, eos, model } = parts;
+    const { engine, tokenizer, templates, names, images, eos, model } = parts;
     this.#parts = parts;
     this.model = model;
     this.#eos = new Set(eos);
     for (const [name, source] of Object.entries(templates)) {
-      this.#templates.set(name, new ChatTemplate(source, names, sees));
+      this.#templates.set(name, new ChatTemplate(source, names, images?.placeholder));
     }
     const sources = Object.values(templates);
     const marks = sources.flatMap((source) => marksOf(callFormatOf(source)));
@@ -121,8 +124,12 @@ export class Chat {
 
   #chat(request: ChatRequest): AnswerStream<ChatChunk> | Promise<ChatCompletion> {
     const shape = { ...this.#shape(request), logprobs: Boolean(request?.logprobs) };
-    const make = (leaving?: AbortSignal): Choices<answers.Step, answers.Ending> =>
-      choicesOf(request, leaving, (at, signal) => this.#steps(request, at, signal));
+    const make = (leaving?: AbortSignal): Choices<answers.Step, answers.Ending> => {
+      let prompt: Promise<Prompt> | undefined; // of all answers
+      return choicesOf(request, leaving, (at, signal) =>
+        this.#steps(request, at, signal, () => (prompt ??= this.#prompt(request, signal))),
+      );
+    };
     return request?.stream
       ? new AnswerStream((signal) => answers.chatChunks(make(signal), shape))
       : answers.wholeChat(make(), shape);
@@ -146,17 +153,12 @@ export class Chat {
     request: ChatRequest,
     at: number,
     signal: AbortSignal,
+    promptOnce: () => Promise<Prompt>,
   ): AsyncGenerator<answers.Step, answers.Ending> {
     checkChat(request);
-    const { tokenizer, names, sees = false } = this.#parts;
-    const tools = request.tool_choice === 'none' ? undefined : (request.tools ?? undefined);
+    const tools = toolsOf(request);
     const template = this.#template(tools !== undefined);
-    const { messages } = request;
-    const extras = request.chat_template_kwargs ?? {};
-    const text = template.render({ messages, tools, extras });
-    // templates of models that see images leave the first token to their processors
-    const framed = sees && !(names['bos_token'] && text.startsWith(String(names['bos_token'])));
-    const prompt = tokenizer.encode(text, framed);
+    const prompt = await promptOnce();
     const { logprobs, top_logprobs } = request;
     const settings = this.#settings(request, at, logprobs ? (top_logprobs ?? 0) : undefined);
     const constraint = this.#callConstraint(request, template) ?? settings.constraint;
@@ -164,6 +166,20 @@ export class Chat {
     const parser = tools && new ToolCalls(callFormatOf(template.source), tools);
     if (!parser) return yield* withoutCalls(pieces);
     return yield* withCalls(pieces, parser, request.parallel_tool_calls ?? true);
+  }
+
+  async #prompt(request: ChatRequest, leaving: AbortSignal): Promise<Prompt> {
+    const { tokenizer, names, images } = this.#parts;
+    const { messages, signal } = request;
+    const either = signal ? AbortSignal.any([leaving, signal]) : leaving;
+    const seen = await seenIn(messages, images, either);
+    const tools = toolsOf(request);
+    const extras = request.chat_template_kwargs ?? {};
+    const text = this.#template(tools !== undefined).render({ messages, tools, extras });
+    if (!images) return { tokens: tokenizer.encode(text, false), pictures: [] };
+    // templates of models that see images leave the first token to their processors
+    const framed = !(names['bos_token'] && text.startsWith(String(names['bos_token'])));
+    return promptOf(text, seen, images, (whole) => tokenizer.encode(whole, framed));
   }
 
   async *#text(
@@ -174,9 +190,9 @@ export class Chat {
     const { engine, tokenizer } = this.#parts;
     checkCompletion(request, engine.vocabulary);
     const { prompt, logprobs } = request;
-    const ids = typeof prompt === 'string' ? tokenizer.encode(prompt, true) : prompt;
+    const tokens = typeof prompt === 'string' ? tokenizer.encode(prompt, true) : prompt;
     const settings = this.#settings(request, at, logprobs ?? undefined);
-    return yield* this.#answer(ids, settings, false, signal);
+    return yield* this.#answer({ tokens, pictures: [] }, settings, false, signal);
   }
 
   /** Those of the request's answer number `at`. */
@@ -215,7 +231,7 @@ export class Chat {
   }
 
   #answer(
-    prompt: readonly number[],
+    { tokens: prompt, pictures }: Prompt,
     settings: Settings,
     begins: boolean,
     leaving: AbortSignal,
@@ -224,7 +240,8 @@ export class Chat {
     const { engine, tokenizer } = this.#parts;
     checkRoom(prompt, engine.context);
     const shown = tools ? this.#marks : new Set<number>();
-    const job = { engine, tokenizer, eos: this.#eos, prompt, settings, begins, shown };
+    const eos = this.#eos;
+    const job = { engine, tokenizer, eos, prompt, pictures, settings, begins, shown };
     const grammars = this.#grammars;
     return this.#pending.take([settings.signal, leaving], async function* (signal) {
       const matching = settings.constraint && (await grammars.match(settings.constraint));
@@ -235,6 +252,14 @@ export class Chat {
       }
     });
   }
+}
+
+/** The tools that may be called. */
+function toolsOf({
+  tools,
+  tool_choice: choice,
+}: ChatRequest): readonly ToolDefinition[] | undefined {
+  return choice === 'none' ? undefined : (tools ?? undefined);
 }
 
 /** As many answers as a request asks for; whether it may is checked when they begin. */

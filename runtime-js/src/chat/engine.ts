@@ -40,6 +40,13 @@ export interface Token {
  */
 export type TokenMask = (previous: number | undefined) => Promise<Int32Array>;
 
+/** A tile of an image, and the places of the prompt's tokens that stand for its vectors. */
+export interface Picture {
+  /** Red, green and blue of a square of pixels, row by row. */
+  readonly pixels: Uint8Array;
+  readonly places: readonly number[];
+}
+
 export interface GenerateOptions {
   /** The most tokens that will be taken. Prompt and these fit the context together. */
   readonly limit: number;
@@ -48,6 +55,8 @@ export interface GenerateOptions {
   /** Wants the tokens' probabilities, and those of so many others. */
   readonly logprobs?: number;
   readonly mask?: TokenMask;
+  /** What the prompt has of images, for a model that sees them. */
+  readonly pictures?: readonly Picture[];
   /** Steps under way at once, in place of as many as the engine finds best. */
   readonly inFlight?: number;
   /** Told once, before the first token: how much of the prompt the cache held already. */

@@ -1,7 +1,7 @@
 /** One answer: tokens from the engine, text to the caller, up to where it ends. */
 
 import { EdgeRelaxError, throwIfAborted } from '../errors.ts';
-import type { Engine, Scored, Token, TokenMask } from './engine.ts';
+import type { Engine, Picture, Scored, Token, TokenMask } from './engine.ts';
 import type { Settings } from './request.ts';
 import { Detokenizer, StopStrings } from './stream.ts';
 import type { Tokenizer } from './tokenizer.ts';
@@ -13,6 +13,8 @@ export interface Job {
   /** Tokens that end an answer. */
   readonly eos: ReadonlySet<number>;
   readonly prompt: readonly number[];
+  /** What the prompt has of images. */
+  readonly pictures?: readonly Picture[];
   readonly settings: Settings;
   readonly mask: TokenMask | undefined;
   readonly signal: AbortSignal;
@@ -66,6 +68,7 @@ export async function* generate(job: Job): AsyncGenerator<Piece, Summary> {
     onPrompt: (count) => (reused = count),
     ...(settings.logprobs !== undefined && { logprobs: settings.logprobs }),
     ...(job.mask && { mask: job.mask }),
+    ...(job.pictures && job.pictures.length > 0 && { pictures: job.pictures }),
   });
   for await (const token of tokens) {
     throwIfAborted(signal);

@@ -3,11 +3,12 @@
 import { EdgeRelaxError } from '../errors.ts';
 import { load, type LoadOptions } from '../index.ts';
 import { type LanguageInfo, SPEECH } from '../manifest.ts';
-import { type Check, mapOf, object, text } from '../schema.ts';
+import { type Check, isRecord, mapOf, object, text } from '../schema.ts';
 import { Source } from '../source.ts';
 import { Chat } from './chat.ts';
 import type { Engine, Sampling } from './engine.ts';
 import { Embedder } from './embedder.ts';
+import { type ImagePlan, imagePlan } from './images.ts';
 import { type EngineOptions, generating, openEngine } from './paged.ts';
 import { Sum } from './progress.ts';
 import { encoding, Tokenizer } from './tokenizer.ts';
@@ -29,7 +30,7 @@ interface ChatFile {
   readonly templates: Readonly<Record<string, string>>;
   readonly special_tokens: Readonly<Record<string, string>>;
   /** How images become tokens, of a model that sees any. */
-  readonly images?: object;
+  readonly images?: ImagePlan | null;
 }
 
 /** Loads a language model's folder. Throws `format` for a model that is of no language. */
@@ -58,7 +59,7 @@ export async function openChat(url: string | URL, options: LoadChatOptions): Pro
       tokenizer,
       templates,
       names: chat.special_tokens,
-      sees: chat.images !== undefined,
+      images: chat.images ?? undefined,
       eos: language.eos,
       model: folderName(url),
       defaults: sampling ?? {},
@@ -120,7 +121,10 @@ function chatFile(bytes: Uint8Array): ChatFile {
   } catch (cause) {
     throw new EdgeRelaxError('format', 'the chat file is not JSON', { cause });
   }
-  const problem = whole(value, 'chat');
-  if (problem) throw new EdgeRelaxError('format', `${problem}; export the model again`);
+  const images = isRecord(value) ? (value['images'] ?? undefined) : undefined;
+  const plan = images === undefined ? undefined : imagePlan(images, 'chat.images');
+  const problem = whole(value, 'chat') ?? plan;
+  if (problem !== undefined)
+    throw new EdgeRelaxError('format', `${problem}; export the model again`);
   return value as ChatFile;
 }

@@ -25,10 +25,11 @@ import {
   tensor,
   tokenOf,
 } from './drawing.ts';
-import type { Engine, EngineStats, GenerateOptions, Sampling, Token } from './engine.ts';
+import type { Engine, EngineStats, GenerateOptions, Picture, Sampling, Token } from './engine.ts';
 import { bucket, PagePool } from './pages.ts';
 import { type Rolling, rollingOf, type RollingOptions } from './rolling.ts';
 import { Sequence } from './sequence.ts';
+import { Eyes, Sights } from './sights.ts';
 import { turn } from './turn.ts';
 
 export interface EngineOptions extends LoadOptions, RollingOptions {
@@ -106,6 +107,7 @@ class PagedEngine implements Engine {
   readonly #inFlight: number;
   readonly #mostPages: number;
   readonly #texts: number;
+  readonly #eyes: Eyes | undefined;
   #pool: PagePool;
   #lost = false;
   #rows: number[];
@@ -136,6 +138,7 @@ class PagedEngine implements Engine {
     this.#program = model.manifest.programs.find(({ name }) => name === model.variant);
     this.#chunk = this.#program?.adapter === 'gpu' ? CHUNK : SHORT_CHUNK;
     this.#texts = texts;
+    this.#eyes = Eyes.of(model.manifest, language, this.#chunk, texts);
     this.#rows = this.#allRows();
   }
 
@@ -153,7 +156,7 @@ class PagedEngine implements Engine {
   async allocate(): Promise<void> {
     const slots = this.#pool.count * this.#pool.size;
     try {
-      await this.#model.allocate({ ...this.#least(), slots, rows: this.#texts });
+      await this.#model.allocate({ slots, rows: this.#texts, ...this.#eyes?.sizes });
     } catch (cause) {
       if (!(cause instanceof EdgeRelaxError)) throw cause;
       throw new EdgeRelaxError(
@@ -162,13 +165,6 @@ class PagedEngine implements Engine {
         { cause },
       );
     }
-  }
-
-  /** The least sizes of states: what texts alone need of those for images. */
-  #least(): Record<string, number> {
-    const { states, symbols } = this.#model.manifest;
-    const dims = states.flatMap(({ shape }) => shape ?? []).filter((d) => typeof d === 'string');
-    return Object.fromEntries(dims.map((name) => [name, symbols[name]?.lo ?? 0]));
   }
 
   stats(): EngineStats {
@@ -188,10 +184,12 @@ class PagedEngine implements Engine {
     options: GenerateOptions,
   ): AsyncGenerator<Token, void> {
     this.#check(prompt);
-    const { signal } = options;
+    const { signal, pictures = [] } = options;
+    this.#checkPictures(pictures);
+    const sights = pictures.length > 0 ? await Sights.of(pictures) : undefined;
     throwIfAborted(signal);
     const bounds = { room: this.context - prompt.length, flight: this.#inFlight };
-    const sequence = new Sequence(prompt, sampling, options, bounds);
+    const sequence = new Sequence(prompt, sampling, options, bounds, sights);
     const wake = (): void => sequence.wake();
     signal.addEventListener('abort', wake);
     this.#waiting.push(sequence);
@@ -240,6 +238,11 @@ class PagedEngine implements Engine {
         `its cache room for ${this.#pool.count * this.#pool.size}, what is generated included; ` +
         'shorten the prompt, or give a larger cacheTokens',
     );
+  }
+
+  #checkPictures(pictures: readonly Picture[]): void {
+    if (this.#eyes) this.#eyes.check(pictures);
+    else if (pictures.length > 0) throw new EdgeRelaxError('input', 'this model sees no images');
   }
 
   /** Has rounds go on until there is nothing to begin. */
@@ -317,6 +320,7 @@ class PagedEngine implements Engine {
     const failed = this.#active.length > 0 ? this.#active : this.#waiting;
     for (const sequence of failed) sequence.fail(error);
     this.#pool = new PagePool(this.#pool.count, this.#pool.size);
+    this.#eyes?.forget();
     this.#active = [];
     this.#waiting = this.#waiting.filter((sequence) => !sequence.over);
     for (const sequence of this.#waiting) {
@@ -348,7 +352,7 @@ class PagedEngine implements Engine {
     const left = this.#rolling ? this.#span - sequence.length : Infinity;
     const count = Math.min(sequence.pending, most, left);
     if (!(await this.#reserve(sequence, count))) return 0;
-    begun.push(this.#step([sequence], count));
+    this.#step([sequence], count, begun);
     return count;
   }
 
@@ -437,43 +441,53 @@ class PagedEngine implements Engine {
       if (ready(sequence) && (await this.#roll(sequence, begun))) await this.#reserve(sequence, 1);
     }
     const going = this.#active.filter(ready);
-    if (going.length > 0) begun.push(this.#step(going, 1));
+    if (going.length > 0) this.#step(going, 1, begun);
   }
 
   /** Takes the next tokens of texts into the cache, and leaves the logits after the last. */
-  #step(texts: readonly Sequence[], count: number): Promise<Outputs> {
+  #step(texts: readonly Sequence[], count: number, begun: Promise<unknown>[]): void {
     const { size } = this.#pool;
     const { length } = texts;
     const width = bucket(Math.max(...texts.map(({ pages }) => pages.length)), this.#mostPages);
     const make = (): Int32Array<ArrayBuffer> => new Int32Array(length * count);
     const [tokens, positions, slots] = [make(), make(), make()];
     const tables = new Int32Array(length * width);
+    this.#see(texts, count, begun);
     for (const [k, sequence] of texts.entries()) {
       const { length: first, pages } = sequence;
       const at = Array.from({ length: count }, (_, j) => first + j);
       tables.set(pages, k * width);
-      tokens.set(sequence.next(count), k * count);
+      tokens.set(sequence.next(count, this.#eyes), k * count);
       positions.set(at, k * count);
       slots.set(
         at.map((p) => (pages[Math.floor(p / size)] ?? 0) * size + (p % size)),
         k * count,
       );
     }
-    const started = this.#start('step', {
-      tokens: tensor(tokens, length, count),
-      positions: tensor(positions, length, count),
-      slots: tensor(slots, length, count),
-      pages: tensor(tables, length, width),
-      last: tensor(new Int32Array(length).fill(count - 1), length),
-      rows: rowsOf(texts),
-    });
+    begun.push(
+      this.#start('step', {
+        tokens: tensor(tokens, length, count),
+        positions: tensor(positions, length, count),
+        slots: tensor(slots, length, count),
+        pages: tensor(tables, length, width),
+        last: tensor(new Int32Array(length).fill(count - 1), length),
+        rows: rowsOf(texts),
+      }),
+    );
     for (const sequence of texts) {
       sequence.advance(this.#pool, count);
       const { window } = this.#language;
       if (window !== null && !this.#rolling) sequence.passBy(this.#pool, window);
       if (sequence.fresh) this.#ask(sequence);
     }
-    return started;
+  }
+
+  /** Has the vectors of what the next tokens of texts stand for. */
+  #see(texts: readonly Sequence[], count: number, begun: Promise<unknown>[]): void {
+    if (!this.#eyes) return;
+    const tiles = texts.flatMap(({ sights, cached }) => sights.of(cached, cached + count));
+    const inputs = this.#eyes.see(tiles);
+    if (inputs) begun.push(this.#start('see', inputs));
   }
 
   /** Asks for what may come next, while the step is computed. A mask that fails fails its own text. */
@@ -531,7 +545,7 @@ class PagedEngine implements Engine {
     begun.push(this.#start('count', countInputs(row, prompt, tokens.slice(prompt.length))));
   }
 
-  #start(role: Role | 'shift', inputs: Record<string, TensorData>): Promise<Outputs> {
+  #start(role: Role | 'shift' | 'see', inputs: Record<string, TensorData>): Promise<Outputs> {
     return this.#model.start(inputs, { function: this.#language.functions[role] ?? role });
   }
 }

@@ -5,6 +5,11 @@ import { EdgeRelaxError } from '../errors.ts';
 /** Stands for a text that ends with a whole page. */
 export type Text = number;
 
+/** What the tokens in a range of a text stand for beside themselves. */
+export type Marks = (start: number, stop: number) => string;
+
+const unmarked: Marks = () => '';
+
 /** The text before the first page. */
 export const START: Text = 0;
 
@@ -60,11 +65,15 @@ export class PagePool {
    * Takes the whole pages that keep the beginning of a text, and says what they end with. Others may
    * hold them too.
    */
-  find(tokens: readonly number[]): { readonly pages: number[]; readonly text: Text } {
+  find(
+    tokens: readonly number[],
+    marks: Marks = unmarked,
+  ): { readonly pages: number[]; readonly text: Text } {
     const pages: number[] = [];
     let text = START;
     for (let end = this.size; end <= tokens.length; end += this.size) {
-      const found = this.#kept.get(keyOf(text, tokens.slice(end - this.size, end)));
+      const start = end - this.size;
+      const found = this.#kept.get(keyOf(text, tokens.slice(start, end), marks(start, end)));
       if (!found) break;
       pages.push(found.page);
       text = found.text;
@@ -77,8 +86,8 @@ export class PagePool {
   }
 
   /** Says what a taken page has, now that it is whole; of two pages of one text the first stays. */
-  keep(page: number, before: Text, tokens: readonly number[]): Text {
-    const key = keyOf(before, tokens);
+  keep(page: number, before: Text, tokens: readonly number[], marks = ''): Text {
+    const key = keyOf(before, tokens, marks);
     const known = this.#kept.get(key);
     if (known) return known.text;
     const text = ++this.#texts;
@@ -115,8 +124,8 @@ export class PagePool {
   }
 }
 
-function keyOf(before: Text, tokens: readonly number[]): string {
-  return `${before}:${tokens.join()}`;
+function keyOf(before: Text, tokens: readonly number[], marks: string): string {
+  return `${before}:${tokens.join()}:${marks}`;
 }
 
 /** So many pages or a few more, at most `most`, so that few numbers of pages come up. */

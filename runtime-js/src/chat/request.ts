@@ -4,6 +4,7 @@ import { EdgeRelaxError } from '../errors.ts';
 import { anything, type Check, count, either, first, isRecord } from '../schema.ts';
 import { listOf, mapOf, object, oneOf, text } from '../schema.ts';
 import type { Sampling } from './engine.ts';
+import { isImage } from './opening.ts';
 import type { ChatRequest, CompletionRequest, Parameters, ResponseFormat } from './types.ts';
 
 /** What the text must be. */
@@ -101,10 +102,16 @@ const both =
   (value, at) =>
     first(checks, (check) => check(value, at));
 
-const part: Check = (value, at) =>
-  isRecord(value) && typeof value['type'] === 'string' && value['type'] !== 'text'
-    ? `${at} is of type ${value['type']}; chats in pages are of text only`
-    : object({ type: oneOf('text'), text })(value, at);
+const image: Check = (value, at) =>
+  isImage(value) ? undefined : `${at} is no Blob, ImageData, ImageBitmap, image or canvas`;
+
+const part = byField('type', {
+  text: object({ text }),
+  image_url: object({
+    image_url: both(object({ url: filled }), optional({ url: text, detail: text })),
+  }),
+  image: object({ image }),
+});
 
 const content: Check = (value, at) =>
   Array.isArray(value) ? listOf(part)(value, at) : text(value, at);

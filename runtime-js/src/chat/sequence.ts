@@ -3,11 +3,13 @@
 import { type Draw, type Drawer, drawOf } from './drawing.ts';
 import type { GenerateOptions, Sampling, Token } from './engine.ts';
 import { type PagePool, START, type Text } from './pages.ts';
+import { type Eyes, Sights } from './sights.ts';
 
 export class Sequence implements Drawer {
   readonly prompt: readonly number[];
   readonly sampling: Sampling;
   readonly options: GenerateOptions;
+  readonly sights: Sights;
   readonly draw: Draw;
   /** The most tokens that it gets. */
   readonly most: number;
@@ -46,10 +48,12 @@ export class Sequence implements Drawer {
     sampling: Sampling,
     options: GenerateOptions,
     bounds: { readonly room: number; readonly flight: number },
+    sights = Sights.none,
   ) {
     this.prompt = prompt;
     this.sampling = sampling;
     this.options = options;
+    this.sights = sights;
     this.draw = drawOf(sampling, options);
     this.most = Math.min(options.limit, bounds.room);
     this.flight = options.mask ? 1 : (options.inFlight ?? bounds.flight); // a mask needs the token
@@ -88,7 +92,8 @@ export class Sequence implements Drawer {
 
   /** Finds what the cache has of its tokens, at most so much; one of them is computed anew. */
   begin(pool: PagePool, most = Infinity): void {
-    const { pages, text } = pool.find(this.tokens.slice(0, Math.min(this.tokens.length - 1, most)));
+    const tokens = this.tokens.slice(0, Math.min(this.tokens.length - 1, most));
+    const { pages, text } = pool.find(tokens, (start, stop) => this.sights.marks(start, stop));
     this.pages = pages;
     this.#kept = pages.length;
     this.#text = text;
@@ -101,10 +106,14 @@ export class Sequence implements Drawer {
     while (this.pages.length < needed) this.pages.push(pool.take());
   }
 
-  /** Tokens as a step takes them; those that are not known yet are the ones drawn in its row. */
-  next(count: number): number[] {
-    const at = this.cached;
-    return Array.from({ length: count }, (_, k) => this.tokens[at + k] ?? -1 - this.row);
+  /**
+   * Tokens as a step takes them: those that are not known yet are the ones drawn in its row, those of
+   * images are rows of what the model has seen.
+   */
+  next(count: number, eyes: Eyes | undefined): number[] {
+    const tokenAt = (place: number): number =>
+      (eyes && this.sights.token(place, eyes)) ?? this.tokens[place] ?? -1 - this.row;
+    return Array.from({ length: count }, (_, k) => tokenAt(this.cached + k));
   }
 
   /** A step takes the next tokens into the cache. */
@@ -121,7 +130,8 @@ export class Sequence implements Drawer {
     for (; (this.#kept + 1) * pool.size <= known; this.#kept++) {
       const first = this.#kept * pool.size;
       const tokens = this.tokens.slice(first, first + pool.size);
-      this.#text = pool.keep(this.pages[this.#kept] as number, this.#text, tokens);
+      const marks = this.sights.marks(first, first + pool.size);
+      this.#text = pool.keep(this.pages[this.#kept] as number, this.#text, tokens, marks);
     }
   }
 

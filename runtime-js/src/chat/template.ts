@@ -2,7 +2,7 @@
 
 import { Template as Jinja } from '@huggingface/jinja';
 import { EdgeRelaxError } from '../errors.ts';
-import type { Message, ToolCall, ToolDefinition } from './types.ts';
+import type { ContentPart, Message, ToolCall, ToolDefinition } from './types.ts';
 
 export interface Rendering {
   readonly messages: readonly Message[];
@@ -16,12 +16,13 @@ export class ChatTemplate {
   readonly #jinja: Jinja;
   readonly #names: Readonly<Record<string, unknown>>;
   readonly #parts: boolean;
+  readonly #placeholder: string | undefined;
 
   /**
    * `names` are what templates use beside the messages: `bos_token`, `eos_token`. Those of models
-   * that see images (`sees`) mostly take lists of parts, where others take texts.
+   * that see images, which a `placeholder` stands for, mostly take lists of parts, others texts.
    */
-  constructor(source: string, names: Readonly<Record<string, unknown>>, sees = false) {
+  constructor(source: string, names: Readonly<Record<string, unknown>>, placeholder?: string) {
     this.source = source;
     this.#names = names;
     try {
@@ -31,7 +32,8 @@ export class ChatTemplate {
         cause,
       });
     }
-    this.#parts = sees && this.#writesParts();
+    this.#placeholder = placeholder;
+    this.#parts = placeholder !== undefined && this.#writesParts();
   }
 
   /** Whether it writes contents that are lists of parts. */
@@ -52,7 +54,7 @@ export class ChatTemplate {
       ...this.#names,
       ...(tools && { tools }),
       ...extras,
-      messages: messages.map((message) => forTemplate(message, this.#parts)),
+      messages: messages.map((message) => this.#message(message)),
       add_generation_prompt: true,
     };
     try {
@@ -63,26 +65,31 @@ export class ChatTemplate {
       });
     }
   }
+
+  /** Templates take `system` for `developer`, and arguments as objects. */
+  #message({ role, content, tool_calls, ...rest }: Message): Record<string, unknown> {
+    return {
+      ...rest,
+      role: role === 'developer' ? 'system' : role,
+      content: this.#content(content ?? ''),
+      ...(tool_calls && { tool_calls: tool_calls.map(withObject) }),
+    };
+  }
+
+  /** In parts, without what images are; or as a text, where the placeholder stands for each. */
+  #content(content: string | readonly ContentPart[]): unknown {
+    const parts = typeof content === 'string' ? [textPart(content)] : content;
+    if (this.#parts) return parts.map((part) => (part.type === 'text' ? part : { type: 'image' }));
+    const mark = `${this.#placeholder ?? ''}\n`;
+    return parts.map((part) => (part.type === 'text' ? part.text : mark)).join('');
+  }
 }
+
+const textPart = (text: string): ContentPart => ({ type: 'text', text });
 
 const PROBE = 'a text to look for';
 
 const why = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause));
-
-/** Templates take text in one piece or parts, `system` for `developer`, arguments as objects. */
-function forTemplate(
-  { role, content, tool_calls, ...rest }: Message,
-  parts: boolean,
-): Record<string, unknown> {
-  const text =
-    typeof content === 'string' ? content : (content ?? []).map((part) => part.text).join('');
-  return {
-    ...rest,
-    role: role === 'developer' ? 'system' : role,
-    content: parts ? [{ type: 'text', text }] : text,
-    ...(tool_calls && { tool_calls: tool_calls.map(withObject) }),
-  };
-}
 
 function withObject({ id, type, function: called }: ToolCall): Record<string, unknown> {
   let values: unknown = called.arguments;

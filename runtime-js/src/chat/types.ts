@@ -9,9 +9,30 @@ export interface ToolCall {
   readonly function: { readonly name: string; readonly arguments: string };
 }
 
+/** Pixels as ImageData has them: red, green, blue and opacity of each, row by row. */
+export interface RawImage {
+  readonly width: number;
+  readonly height: number;
+  readonly data: Uint8ClampedArray;
+}
+
+/** An image in the page, or the bytes of a file of one; an ImageData is a RawImage. */
+export type ImageSource =
+  Blob | RawImage | ImageBitmap | HTMLImageElement | HTMLCanvasElement | OffscreenCanvas;
+
+/** For models that see images, beside text. */
+export type ContentPart =
+  | { readonly type: 'text'; readonly text: string }
+  | {
+      readonly type: 'image_url';
+      /** A data: URL, or one that the page may fetch; `detail` has no effect. */
+      readonly image_url: { readonly url: string; readonly detail?: string | null };
+    }
+  | { readonly type: 'image'; readonly image: ImageSource };
+
 export interface Message {
   readonly role: Role;
-  readonly content?: string | readonly { readonly type: 'text'; readonly text: string }[] | null;
+  readonly content?: string | readonly ContentPart[] | null;
   readonly name?: string;
   readonly tool_calls?: readonly ToolCall[];
   readonly tool_call_id?: string;

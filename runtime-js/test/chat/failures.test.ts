@@ -18,9 +18,14 @@ const BAD: readonly (readonly [string, object, string])[] = [
   ],
   ['a silent assistant', { messages: [{ role: 'assistant' }] }, 'messages[0] has neither content'],
   [
-    'a picture',
+    'a picture that is nowhere',
     { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: {} }] }] },
-    'messages[0].content[0] is of type image_url; chats in pages are of text only',
+    'messages[0].content[0].image_url.url is missing',
+  ],
+  [
+    'sound',
+    { messages: [{ role: 'user', content: [{ type: 'input_audio' }] }] },
+    'messages[0].content[0].type is none of text, image_url, image',
   ],
   [
     'calls that are none',

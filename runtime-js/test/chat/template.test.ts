@@ -31,12 +31,12 @@ describe('templates', () => {
   it('of models that see images get parts, where they write them', () => {
     const rows = '{% for m in messages %}[{% for p in m.content %}{{ p.text }}{% endfor %}]';
     const whole = '{% for m in messages %}[{{ m.content }}]';
-    for (const [source, sees] of [
-      [rows, true],
-      [whole, true],
-      [whole, false],
+    for (const [source, placeholder] of [
+      [rows, '<image>'],
+      [whole, '<image>'],
+      [whole, undefined],
     ] as const) {
-      const template = new ChatTemplate(`${source}{% endfor %}`, {}, sees);
+      const template = new ChatTemplate(`${source}{% endfor %}`, {}, placeholder);
       const told = { messages: HI, tools: undefined, extras: {} };
       expect(template.render(told)).toBe('[hi]');
     }
