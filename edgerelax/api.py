@@ -10,12 +10,12 @@ from edgerelax.artifact.store import Artifact
 from edgerelax.frontends.dims import DimSpec
 from edgerelax.frontends.gguf import is_gguf
 from edgerelax.frontends.gguf import load as load_gguf
-from edgerelax.frontends.hf import SOURCES as HF_SOURCES
+from edgerelax.frontends.hf import SETTINGS, WEIGHTS
 from edgerelax.frontends.hf import load as load_hf
 from edgerelax.frontends.language.storage import Kind, kind_of, no_cache
 from edgerelax.frontends.nn.quantise import Quantiser
 from edgerelax.frontends.onnx import load as load_onnx
-from edgerelax.frontends.onnx.folders import is_genai, load_genai, load_optimum, onnx_files
+from edgerelax.frontends.onnx.folders import FILES, is_genai, load_genai, load_optimum, onnx_files
 from edgerelax.hosts.choose import candidates, choose
 from edgerelax.hosts.cpu import OFFER as CPU_OFFER
 from edgerelax.hosts.cpu import open_cpu
@@ -206,7 +206,8 @@ def _source(model: Model, module: Module) -> Source:
     if isinstance(model, str | Path):
         path = Path(model)
         if path.is_dir():
-            return Source(file=path.resolve().name, kind="hf", sha256=_digest_of_folder(path))
+            digest = _digest_of_folder(path, module)
+            return Source(file=path.resolve().name, kind="hf", sha256=digest)
         digest = _digest(path)
         if is_gguf(path):
             return Source(file=path.name, kind="gguf", sha256=digest)
@@ -221,10 +222,12 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _digest_of_folder(folder: Path) -> str:
+def _digest_of_folder(folder: Path, module: Module) -> str:
     """Of the digests and names of the files that a model is read from, as sha256sum lists them."""
-    files = sorted({path for pattern in HF_SOURCES for path in folder.glob(pattern)})
-    listed = "".join(f"{_digest(path)}  {path.name}\n" for path in files)
+    patterns = SETTINGS if FILES in module.attrs else (*SETTINGS, WEIGHTS)
+    found = {path for pattern in patterns for path in folder.glob(pattern)}
+    files = {str(path.relative_to(folder)): path for path in found} | module.attrs.get(FILES, {})
+    listed = "".join(f"{_digest(path)}  {name}\n" for name, path in sorted(files.items()))
     return hashlib.sha256(listed.encode()).hexdigest()
 
 

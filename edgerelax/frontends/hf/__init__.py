@@ -2,7 +2,7 @@
 
 from edgerelax.frontends.hf.load import load
 
-SOURCES = ("*.json", "*.safetensors", "*.jinja")
+SETTINGS, WEIGHTS = ("*.json", "*.jinja", "*_Pooling/*.json"), "*.safetensors"
 """Patterns of the files that a model is read from."""
 
-__all__ = ["SOURCES", "load"]
+__all__ = ["SETTINGS", "WEIGHTS", "load"]

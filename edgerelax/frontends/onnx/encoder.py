@@ -45,7 +45,7 @@ class OnnxEncoder(Decoder):
     def hidden(self, tokens: Tensor, context: Context) -> Tensor:
         assert isinstance(context, Both)
         graph, builder = self.graph, tokens.builder
-        walk = Walk(builder, Dimensions({}, builder.names), graph.label, graph.folder)
+        walk = Walk(builder, Dimensions({}, builder.names), graph.label, graph.beside)
         frame = Frame(ChainMap(), opsets(graph.model.opset_import), {}, "")
         frame.names.update((name, walk.constant(name, data)) for name, data in graph.weights())
         batch, length = tokens.dims

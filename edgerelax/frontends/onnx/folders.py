@@ -1,7 +1,7 @@
 """Folders with a language model in ONNX: as onnxruntime-genai lays them out, or as optimum does."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgerelax.frontends.dims import DimSpec
@@ -13,13 +13,16 @@ from edgerelax.frontends.language.functions import language_module
 from edgerelax.frontends.language.settings import Settings
 from edgerelax.frontends.language.storage import Kind, no_cache
 from edgerelax.frontends.onnx.encoder import OnnxEncoder
+from edgerelax.frontends.onnx.external import locations
 from edgerelax.frontends.onnx.language import OnnxDecoder
-from edgerelax.frontends.onnx.reading import read_model
+from edgerelax.frontends.onnx.reading import Source, read_model
 from edgerelax.ir.diagnostics import InputError
 from edgerelax.ir.graph import Module
 
 CONFIG = "genai_config.json"
 PLACES = ("onnx/*.onnx", "*.onnx")
+FILES = "files"
+"""Attribute of modules: the ONNX model and what holds its tensors, by name in the folder."""
 LONGEST = (
     "max_position_embeddings",
     "n_positions",
@@ -105,6 +108,22 @@ def _module(
     cache: Kind | None,
 ) -> Module:
     source = read_model(folder / file)
+    assert source.beside is not None
+    files = {str(file): folder / file}
+    for place in locations(source.model.graph):
+        files[str(file.parent / place)] = source.beside.find(place, source.label)
+    module = _built(folder, source, settings, context, dims, cache)
+    return replace(module, attrs={**module.attrs, FILES: files})
+
+
+def _built(
+    folder: Path,
+    source: Source,
+    settings: Settings,
+    context: int,
+    dims: Mapping[str, DimSpec] | None,
+    cache: Kind | None,
+) -> Module:
     text, kind = text_of(folder, settings), settings.text("model_type", "type")
     if "logits" in {o.name for o in source.model.graph.output} and not is_embedder(folder):
         decoder = OnnxDecoder(source, context)

@@ -64,7 +64,7 @@ class OnnxDecoder(Decoder):
         graph, builder = self.graph, tokens.builder
         nodes = Nodes(graph, self.lengths, tokens, context)
         dimensions = Dimensions({}, builder.names)
-        walk = Walk(builder, dimensions, graph.label, graph.folder, own=nodes.own())
+        walk = Walk(builder, dimensions, graph.label, graph.beside, own=nodes.own())
         frame = Frame(ChainMap(), opsets(graph.model.opset_import), {}, "")
         frame.names.update((name, walk.constant(name, data)) for name, data in graph.weights())
         for name in graph.inputs:

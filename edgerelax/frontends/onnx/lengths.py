@@ -93,7 +93,7 @@ class Lengths:
         self.graph = graph
         _name_dims(graph)
         walk, frame, self.params = begin(
-            graph.model, graph.label, graph.folder, {}, graph.weights()
+            graph.model, graph.label, graph.beside, {}, graph.weights()
         )
         walk.nodes(graph.graph.node, graph.outputs, frame)
         walk.report()

@@ -9,6 +9,7 @@ import onnx
 
 from edgerelax.frontends.dims import DimSpec
 from edgerelax.frontends.onnx import families
+from edgerelax.frontends.onnx.external import Beside
 from edgerelax.frontends.onnx.reading import Source, opsets, read_model
 from edgerelax.frontends.onnx.symbols import Dimensions
 from edgerelax.frontends.onnx.tensors import element_type
@@ -37,7 +38,7 @@ def load(
     """
     source = read_model(model)
     proto = source.model
-    walk, frame, params = begin(proto, source.label, source.folder, dims)
+    walk, frame, params = begin(proto, source.label, source.beside, dims)
     results = walk.graph(proto.graph, frame)
     walk.dimensions.finish()
     walk.report()
@@ -52,7 +53,7 @@ def load(
 def begin(
     proto: onnx.ModelProto,
     label: str,
-    folder: Path | None,
+    beside: Beside | None,
     dims: Mapping[str, DimSpec] | None = None,
     weights: Iterable[tuple[str, Array]] = (),
 ) -> tuple[Walk, Frame, list[Var]]:
@@ -62,7 +63,7 @@ def begin(
     """
     builder = Builder()
     functions = {function_key(f): f for f in proto.functions}
-    walk = Walk(builder, Dimensions(dims, builder.names), label, folder, functions)
+    walk = Walk(builder, Dimensions(dims, builder.names), label, beside, functions)
     frame = Frame(ChainMap(), opsets(proto.opset_import), {}, "")
     params = _params(walk, frame, proto.graph)
     frame.names.update((name, walk.constant(name, data)) for name, data in weights)

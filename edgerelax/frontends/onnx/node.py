@@ -69,7 +69,7 @@ class Node:
         return self._convert(standard)
 
     def _convert(self, proto: onnx.AttributeProto) -> Any:
-        folder = self.walk.folder
+        beside = self.walk.beside
         match proto.type:
             case AttributeProto.INT:
                 return int(proto.i)
@@ -84,9 +84,9 @@ class Node:
             case AttributeProto.STRINGS:
                 return tuple(s.decode("utf-8", "replace") for s in proto.strings)
             case AttributeProto.TENSOR:
-                return array_of(proto.t, folder)
+                return array_of(proto.t, beside)
             case AttributeProto.SPARSE_TENSOR:
-                return dense(proto.sparse_tensor, folder)
+                return dense(proto.sparse_tensor, beside)
             case AttributeProto.GRAPH:
                 return proto.g
         kind = AttributeProto.AttributeType.Name(proto.type)

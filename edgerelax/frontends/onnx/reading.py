@@ -7,6 +7,7 @@ import onnx
 from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
+from edgerelax.frontends.onnx.external import Beside
 from edgerelax.ir.diagnostics import FormatError, InputError, UnsupportedError
 
 NEWEST_OPSET = 28
@@ -16,11 +17,11 @@ DEFAULT_DOMAINS = ("", "ai.onnx")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A model and where it came from. `folder` holds external data; None if it came as bytes."""
+    """A model and where it came from. `beside` is None if it came as bytes."""
 
     model: onnx.ModelProto
     label: str
-    folder: Path | None
+    beside: Beside | None
 
 
 def read_model(model: "str | Path | bytes | onnx.ModelProto") -> Source:
@@ -51,7 +52,7 @@ def _read_file(path: Path) -> Source:
         raise InputError(f"{path}: no such file") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
-    return Source(_parse(data, path.name), path.name, path.resolve().parent)
+    return Source(_parse(data, path.name), path.name, Beside.of(path))
 
 
 def _parse(data: bytes, label: str) -> onnx.ModelProto:

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto
 
+from edgerelax.frontends.onnx.external import Beside
 from edgerelax.ir.diagnostics import FormatError, UnsupportedError
 from edgerelax.ir.dtypes import DTYPES, DType
 from edgerelax.ir.op import Array
@@ -57,7 +57,7 @@ def element_type(number: int, what: str) -> DType:
     return ELEMENT_TYPES[number]
 
 
-def array_of(proto: onnx.TensorProto, folder: Path | None) -> Array:
+def array_of(proto: onnx.TensorProto, beside: Beside | None) -> Array:
     """A stored tensor. Large external ones are mapped, not read."""
     what = f"tensor {proto.name!r}"
     dtype = element_type(proto.data_type, what)
@@ -66,7 +66,7 @@ def array_of(proto: onnx.TensorProto, folder: Path | None) -> Array:
         raise FormatError(f"{what}: negative dim in {list(shape)}")
     count = math.prod(shape)
     if proto.data_location == TensorProto.EXTERNAL:
-        return _external(proto, dtype, shape, folder)
+        return _external(proto, dtype, shape, beside)
     if proto.HasField("raw_data"):
         return _unpacked(np.frombuffer(proto.raw_data, np.uint8), dtype, shape, what)
     return _from_fields(proto, dtype, count, what).reshape(shape)
@@ -153,11 +153,17 @@ def _from_fields(proto: onnx.TensorProto, dtype: DType, count: int, what: str) -
 
 
 def _external(
-    proto: onnx.TensorProto, dtype: DType, shape: tuple[int, ...], folder: Path | None
+    proto: onnx.TensorProto, dtype: DType, shape: tuple[int, ...], beside: Beside | None
 ) -> Array:
     what = f"tensor {proto.name!r}"
     entries = {e.key: e.value for e in proto.external_data}
-    path = _inside(entries.get("location", ""), folder, what)
+    location = entries.get("location", "")
+    if beside is None:
+        raise FormatError(
+            f"{what} is stored in an external file, {location!r}, but the model came as bytes",
+            hint="give the model's path",
+        )
+    path = beside.find(location, what)
     size = path.stat().st_size
     need = stored_bytes(dtype, math.prod(shape))
     offset = _number(entries, "offset", 0, what)
@@ -177,21 +183,6 @@ def _external(
     return _unpacked(data, dtype, shape, what)
 
 
-def _inside(location: str, folder: Path | None, what: str) -> Path:
-    """The external file, which must lie in the model's folder, links followed."""
-    if folder is None:
-        raise FormatError(
-            f"{what} is stored in an external file, {location!r}, but the model came as bytes",
-            hint="give the model's path",
-        )
-    path = (folder / location).resolve()
-    if not location or not path.is_relative_to(folder):
-        raise FormatError(f"{what}: external data {location!r} is not inside the model's folder")
-    if not path.is_file():
-        raise FormatError(f"{what}: no external data file {location!r} beside the model")
-    return path
-
-
 def _number(entries: dict[str, str], key: str, default: int, what: str) -> int:
     text = entries.get(key, "")
     if text and not (text.isascii() and text.isdigit()):
@@ -199,9 +190,9 @@ def _number(entries: dict[str, str], key: str, default: int, what: str) -> int:
     return int(text) if text else default
 
 
-def dense(proto: onnx.SparseTensorProto, folder: Path | None) -> Array:
+def dense(proto: onnx.SparseTensorProto, beside: Beside | None) -> Array:
     """A sparse tensor with its zeros."""
-    values, indices = array_of(proto.values, folder), array_of(proto.indices, folder)
+    values, indices = array_of(proto.values, beside), array_of(proto.indices, beside)
     shape = tuple(proto.dims)
     what = f"sparse tensor {proto.values.name!r}"
     if any(d < 0 for d in shape) or math.prod(shape) * values.itemsize > MAX_LITERAL_BYTES:

@@ -4,12 +4,12 @@ from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import onnx
 
 from edgerelax.frontends.onnx.constants import Constants
+from edgerelax.frontends.onnx.external import Beside
 from edgerelax.frontends.onnx.node import Node
 from edgerelax.frontends.onnx.ordering import needed_nodes, title
 from edgerelax.frontends.onnx.reading import DEFAULT_DOMAINS, opsets
@@ -113,7 +113,7 @@ class Walk:
     builder: Builder
     dimensions: Dimensions
     label: str
-    folder: Path | None
+    beside: Beside | None
     functions: dict[tuple[str, str, str], onnx.FunctionProto] = field(default_factory=dict)
     constants: Constants = field(default_factory=Constants)
     problems: Report = field(default_factory=Report)
@@ -138,10 +138,10 @@ class Walk:
 
     def _initializers(self, graph: onnx.GraphProto, frame: Frame) -> None:
         for stored in graph.initializer:
-            frame.names[stored.name] = self.constant(stored.name, array_of(stored, self.folder))
+            frame.names[stored.name] = self.constant(stored.name, array_of(stored, self.beside))
         for sparse in graph.sparse_initializer:
             name = sparse.values.name
-            frame.names[name] = self.constant(name, dense(sparse, self.folder))
+            frame.names[name] = self.constant(name, dense(sparse, self.beside))
 
     def nodes(
         self, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], frame: Frame

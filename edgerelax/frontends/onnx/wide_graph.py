@@ -19,7 +19,7 @@ class WideGraph:
     """Nodes, inputs and weights."""
 
     def __init__(self, source: Source) -> None:
-        self.label, self.folder = source.label, source.folder
+        self.label, self.beside = source.label, source.beside
         self.model = source.model
         if self.model.functions:
             self.model = inliner.inline_local_functions(self.model)
@@ -42,7 +42,7 @@ class WideGraph:
         """Stored tensors by name, floats as f32; each is read once."""
         for stored in self.graph.initializer:
             if stored.name not in self._arrays:
-                data = array_of(stored, self.folder)
+                data = array_of(stored, self.beside)
                 wide = data.astype(np.float32) if stored.data_type in HALVES else data
                 self._arrays[stored.name] = wide
             yield stored.name, self._arrays[stored.name]

@@ -16,6 +16,7 @@ from edgerelax.ir.diagnostics import (
     ShapeError,
     UnsupportedError,
 )
+from edgerelax.ir.evaluate import evaluate
 from tests.frontends.onnx.graphs import model, node, value
 
 X = value("x", ["n", 4])
@@ -98,6 +99,25 @@ def test_a_link_out_of_the_folder_is_followed_and_refused(tmp_path: Path) -> Non
     (folder / "model.onnx").write_bytes(with_external("w.bin").SerializeToString())
     with pytest.raises(FormatError, match="not inside"):
         load(folder / "model.onnx")
+
+
+def test_a_model_that_is_a_link_finds_data_beside_its_name_or_its_file(tmp_path: Path) -> None:
+    """As huggingface_hub has them: links with names to files that are called by their hashes."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "one" / "onnx"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    (blobs / "1a").write_bytes(with_external("w.bin").SerializeToString())
+    (blobs / "2b").write_bytes(np.arange(4, dtype=np.float32).tobytes())
+    (snapshot / "model.onnx").symlink_to("../../../blobs/1a")
+    (snapshot / "w.bin").symlink_to("../../../blobs/2b")
+    found = evaluate(load(snapshot / "model.onnx"), {"x": np.ones((1, 4), np.float32)})
+    np.testing.assert_array_equal(found["y"], [[1, 2, 3, 4]])
+    (snapshot / "w.bin").unlink()
+    with pytest.raises(FormatError, match="no external data file"):
+        load(snapshot / "model.onnx")
+    (blobs / "w.bin").write_bytes(np.zeros(4, np.float32).tobytes())
+    found = evaluate(load(snapshot / "model.onnx"), {"x": np.ones((1, 4), np.float32)})
+    np.testing.assert_array_equal(found["y"], [[1, 1, 1, 1]])
 
 
 def test_external_data_that_is_missing_short_or_ill_described(tmp_path: Path) -> None:

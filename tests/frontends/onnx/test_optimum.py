@@ -1,6 +1,7 @@
 """Decoders of optimum's layout over a cache: as transformers computes them, however texts come."""
 
 import copy
+import hashlib
 import itertools
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,20 @@ def test_which_of_several_files(tmp_path: Path, llama: tuple[Any, onnx.ModelProt
     assert (language["architecture"], language["context"]) == ("llama", CONTEXT)
     with pytest.raises(InputError, match=r"for folders with config\.json and ONNX models"):
         edgerelax.compile(path / "onnx" / "model.onnx", file="model.onnx")
+
+
+def test_the_source_is_all_files_that_were_read(tmp_path: Path) -> None:
+    path = folder(tmp_path / "sources", attending("Attention", **ATTENTION["Attention"]), "a.onnx")
+    (path / "onnx" / "other.onnx").write_bytes(b"")
+    (path / "model.safetensors").write_bytes(b"")
+    proto = onnx.load(path / "onnx" / "a.onnx")
+    external = {"all_tensors_to_one_file": True, "location": "a.data", "size_threshold": 0}
+    onnx.save(proto, path / "onnx" / "a.onnx", save_as_external_data=True, **external)
+    made = edgerelax.compile(path, file="a", target="cpu", variants=("cpu",))
+    names = ("config.json", "onnx/a.data", "onnx/a.onnx", "tokenizer.json")
+    digests = [hashlib.sha256((path / name).read_bytes()).hexdigest() for name in names]
+    listed = "".join(f"{d}  {name}\n" for d, name in zip(digests, names, strict=True))
+    assert made.artifact.manifest.source.sha256 == hashlib.sha256(listed.encode()).hexdigest()
 
 
 ATTENTION = {
