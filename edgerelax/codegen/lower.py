@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from edgerelax.codegen.integers import Integers
-from edgerelax.codegen.kernel_steps import iteration_steps
+from edgerelax.codegen.kernel_table import Kernels
 from edgerelax.codegen.libraries import Libraries, LibraryCall, dims_of, grid_of
 from edgerelax.codegen.packed_weights import PackedWeights, packed_of
 from edgerelax.codegen.program import (
@@ -41,7 +41,6 @@ from edgerelax.ir.graph import (
     states,
 )
 from edgerelax.ir.kernel import Kernel
-from edgerelax.ir.kernel_in_place import over_operands, stores_as_is
 from edgerelax.ir.plan import MemoryPlan, Place, Schedule, shared_slabs
 from edgerelax.ir.scalar import Buffer
 from edgerelax.ir.types import Shape, Tensor, Tuple, as_tensor, tensor_bytes
@@ -96,7 +95,7 @@ def lower(
     that nothing is replayed (ablation).
     """
     builder = ProgramBuilder()
-    kernels = _Kernels()
+    kernels = Kernels()
     libraries = Libraries()
     plans: dict[str, MemoryPlan] = module.attrs["plans"]
     shared = module_states(module.funcs.values())
@@ -122,62 +121,6 @@ def lower(
     return Lowered(data, kernels.of["gpu"], kernels.of["cpu"], on["gpu"], on["cpu"], called)
 
 
-class _Kernels:
-    """The kernels that a program launches, numbered for each device.
-
-    Those of one name that differ in nothing but the values of their scalars and the grid, which
-    a launch gives, are one.
-    """
-
-    def __init__(self) -> None:
-        self.of: dict[str, list[Kernel]] = {"gpu": [], "cpu": []}
-        self._numbers: dict[int, tuple[Kernel, int]] = {}  # by identity
-        self._named: dict[str, list[tuple[Kernel, int]]] = {}
-        self._steps: dict[int, tuple[Kernel, Expr]] = {}  # by identity
-        self._in_place: dict[
-            tuple[int, tuple[tuple[str, str], ...]], tuple[Kernel, Kernel | None]
-        ] = {}
-
-    def number(self, kernel: Kernel) -> int:
-        """The kernel's number on its device; it is added if it is new."""
-        if id(kernel) not in self._numbers:
-            self._numbers[id(kernel)] = kernel, self._number(kernel)
-        return self._numbers[id(kernel)][1]
-
-    def _number(self, kernel: Kernel) -> int:
-        known = self._named.setdefault(kernel.name, [])
-        for other, number in known:
-            if _is_same_code(kernel, other):
-                return number
-        known.append((kernel, len(self.of[kernel.device])))
-        self.of[kernel.device].append(kernel)
-        return known[-1][1]
-
-    def steps(self, kernel: Kernel) -> Expr:
-        """About how many instructions an iteration of a CPU kernel takes."""
-        if id(kernel) not in self._steps:
-            self._steps[id(kernel)] = kernel, iteration_steps(kernel)
-        return self._steps[id(kernel)][1]
-
-    def over(self, kernel: Kernel, pairs: Mapping[str, str]) -> Kernel | None:
-        """The kernel with one buffer for an operand and the output in its place.
-
-        None where it then only stores what it reads.
-        """
-        key = id(kernel), tuple(pairs.items())
-        if key not in self._in_place:
-            own = over_operands(kernel, pairs)
-            idle = own is not kernel and stores_as_is(own)
-            self._in_place[key] = kernel, None if idle else own
-        return self._in_place[key][1]
-
-
-def _is_same_code(a: Kernel, b: Kernel) -> bool:
-    if [name for name, _ in a.scalars] != [name for name, _ in b.scalars]:
-        return False
-    return a == replace(b, scalars=a.scalars, grid=a.grid)
-
-
 class _Function:
     """Emits one graph function."""
 
@@ -190,7 +133,7 @@ class _Function:
         schedules: Schedules,
         weights: WeightTable,
         packed: PackedWeights,
-        kernels: _Kernels,
+        kernels: Kernels,
         libraries: Libraries,
         main: str,
         capture: bool,
@@ -362,6 +305,7 @@ class _Function:
         places = self.plan.workspaces.get(binding, ())
         lifted = dict(zip(workspaces(schedule), places, strict=True))
         done = self.f.label()
+        self.integers.ahead(self.kernels.integers(schedule))  # not in branches: layers are alike
         for version in schedule.versions:
             skip = self.f.label()
             buffers |= {t.name: lifted[t] for t in version.temps}  # versions may share names
@@ -394,11 +338,8 @@ class _Function:
         if kernel.grid.as_int() == 0:
             return
         places = [self._binding(by_name[b.buffer.name], call.device) for b in kernel.buffers]
-        scalars = [self.integers.reg(e) for _, e in kernel.scalars]
-        steps = 0
-        if kernel.device == "cpu":
-            scalars.append(self.integers.reg(self.kernels.steps(kernel)))
-            steps = len(scalars)
+        scalars = [self.integers.reg(e) for e in self.kernels.scalars(kernel)]
+        steps = len(scalars) if kernel.device == "cpu" else 0
         number = self.builder.kernel(
             kernel.device, self.kernels.number(kernel), len(places), len(scalars), steps
         )

@@ -10,7 +10,7 @@ def everything() -> ProgramBuilder:
     y = 2 * x + 1 on the gpu and the cpu, z = twice the words of i, shifted by weights.
     """
     program = ProgramBuilder()
-    gpu = program.slab("gpu")
+    gpu, other = program.slab("gpu"), program.slab("gpu")
     cpu = program.slab("cpu", 64)
     program.weight(16)
     program.weight(16)
@@ -35,10 +35,10 @@ def everything() -> ProgramBuilder:
         main.floordiv(main.add(size, main.const(255)), main.const(256)), main.const(256)
     )
     total = main.max(main.add(offset, size), main.min(size, main.const(1 << 40)))
-    main.ensure(gpu, total)
-    main.ensure(cpu, total)
+    for slab in (gpu, other, cpu):
+        main.ensure(slab, total)
     x = Binding("input", 0, size)
-    low, high = Binding("slab", gpu, size), Binding("slab", gpu, size, offset)
+    low, high = Binding("slab", gpu, size), Binding("slab", other, size, offset)
     near_low, near_high = Binding("slab", cpu, size), Binding("slab", cpu, size, offset)
     late = main.select(main.ge(n, four), n, main.sub(n, one))
     with main.region("gpu", [n], [late]):
@@ -54,7 +54,7 @@ def everything() -> ProgramBuilder:
     (first,) = main.read("gpu", Binding("input", 1, four), I32, 1)
     (weight,) = main.read("cpu", Binding("weight", 0, main.const(8)), I64, 1)
     main.copy(
-        "gpu", Binding("slab", gpu, main.const(16), offset), Binding("weight", 1, main.const(16))
+        "gpu", Binding("slab", other, main.const(16), offset), Binding("weight", 1, main.const(16))
     )
     (result,) = main.call(inner, first, weight)
     result = main.min(result, main.const(20))
@@ -66,7 +66,7 @@ def everything() -> ProgramBuilder:
     main.jump(again)
     main.place(done)
     main.output(0, "gpu", low, [n])
-    main.output(1, "gpu", Binding("slab", gpu, main.const(16), offset), [main.const(2)])
+    main.output(1, "gpu", Binding("slab", other, main.const(16), offset), [main.const(2)])
     main.ret()
 
     a, b = inner.parameters

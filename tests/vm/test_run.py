@@ -83,7 +83,7 @@ def test_a_cancelled_run_starts_again_with_reset(model: VmModel) -> None:
         model.resume()
     gpu.log.clear()
     _run(model, gpu, 8)
-    assert gpu.log[:3] == ["reset", "ensure", "record"]
+    assert gpu.log[:4] == ["reset", "ensure", "ensure", "record"]
 
 
 def test_failures_leave_the_model_usable(model: VmModel) -> None:
