@@ -107,6 +107,12 @@ describe('a folder is refused', () => {
     ['a sound tokenizer', { ...FILES, 'tokenizer.json': '{}' }, {}, 'format: the tokenizer is no'],
     ['a sound chat file', { ...FILES, 'chat.json': '[' }, {}, 'format: the chat file is not JSON'],
     [
+      'a plan for images',
+      { ...FILES, 'chat.json': '{"templates": {}, "special_tokens": {}, "images": {}}' },
+      {},
+      'format: chat.images.placeholder is missing; export the model again',
+    ],
+    [
       'templates',
       { ...FILES, 'chat.json': '{"templates": {"default": 1}, "special_tokens": {}}' },
       {},

@@ -30,6 +30,14 @@ describe('a pool of pages', () => {
     expect(pool.find([1, 3]).pages).toEqual([pages[0]]);
   });
 
+  it('does not take a page for one whose tokens stand for something else', () => {
+    const pool = new PagePool(2, 1);
+    const page = pool.take();
+    pool.keep(page, START, [1], 'an image');
+    const found = (mark: string): number[] => pool.find([1], () => mark).pages;
+    expect([found('another'), pool.find([1]).pages, found('an image')]).toEqual([[], [], [page]]);
+  });
+
   it('keeps the first of two pages of one text', () => {
     const pool = new PagePool(2, 1);
     const [a, b] = [pool.take(), pool.take()];
