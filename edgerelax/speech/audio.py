@@ -66,7 +66,11 @@ def _read(audio: str | Path | bytes) -> tuple[Samples, int]:
         try:
             samples, rate = soundfile.read(file, dtype="float32", always_2d=True)
         except soundfile.SoundFileError as error:
-            raise InputError(f"{name} cannot be read as sound: {error}") from error
+            said = getattr(error, "error_string", str(error))
+            raise InputError(
+                f"{name} cannot be read as sound: {said}",
+                hint="known are WAV, FLAC, Ogg and MP3; ffmpeg makes them of others",
+            ) from error
     return np.asarray(samples.mean(axis=1), np.float32), int(rate)
 
 

@@ -210,7 +210,7 @@ class Transcriber:
             if step:
                 listener.take(found.tokens[-1:], len(prompt) + step - 1)
             allowed = rules.allowed(found.tokens)
-            token, logprob = listener.draw(allowed, temperature, options.seed, step)
+            token, logprob = listener.draw(allowed, temperature, options.seed & 0x7FFFFFFF, step)
             total += logprob
             if token in self.text.ends:
                 break

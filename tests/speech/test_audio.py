@@ -57,7 +57,7 @@ def test_audio_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_audio(tmp_path / "none.wav", RATE)
     (tmp_path / "text.wav").write_text("not a sound")
-    with pytest.raises(InputError, match=r"text\.wav cannot be read as sound"):
+    with pytest.raises(InputError, match=r"text\.wav cannot be read as sound: Format"):
         read_audio(tmp_path / "text.wav", RATE)
     soundfile.write(tmp_path / "empty.wav", np.zeros(0), RATE)
     with pytest.raises(InputError, match="empty"):

@@ -123,6 +123,8 @@ def test_unlikely_text_is_drawn_again(loaded: LoadedTranscriber) -> None:
     found = loaded.transcribe(audio, language="en", temperatures=(0.0, 0.4, 0.9), seed=3)
     assert {s.temperature for s in found.segments} == {0.9}
     again = loaded.transcribe(audio, language="en", temperatures=(0.0, 0.4, 0.9), seed=3)
+    large = loaded.transcribe(audio, language="en", temperatures=(0.4,), seed=3 + (1 << 80))
+    assert large.text == loaded.transcribe(audio, language="en", temperatures=(0.4,), seed=3).text
     other = loaded.transcribe(audio, language="en", temperatures=(0.9,), seed=4)
     assert again.segments == found.segments != other.segments
     calm = loaded.transcribe(
