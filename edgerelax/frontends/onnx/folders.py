@@ -9,7 +9,7 @@ from edgerelax.frontends.hf.pooling import is_embedder, pooling_of
 from edgerelax.frontends.hf.reading import read_json, read_settings
 from edgerelax.frontends.hf.text import text_of
 from edgerelax.frontends.language.encoder import embedding_module
-from edgerelax.frontends.language.functions import language_module
+from edgerelax.frontends.language.functions import language_module, longest
 from edgerelax.frontends.language.settings import Settings
 from edgerelax.frontends.language.storage import Kind, no_cache
 from edgerelax.frontends.onnx.encoder import OnnxEncoder
@@ -127,7 +127,9 @@ def _built(
     text, kind = text_of(folder, settings), settings.text("model_type", "type")
     if "logits" in {o.name for o in source.model.graph.output} and not is_embedder(folder):
         decoder = OnnxDecoder(source, context)
-        sizes = Sizes(context, decoder.vocabulary)
+        wanted = longest(dims)
+        served = context if wanted is None else min(context, wanted)
+        sizes = Sizes(served, decoder.vocabulary)
         return language_module(decoder, sizes, dims, kind, text, cache or "f32")
     if cache is not None:
         raise no_cache(folder.name)
@@ -147,6 +149,9 @@ def _chosen(folder: Path, file: str | None) -> Path:
             )
         return files[0]
     found = [f for f in files if file in (str(f), f.name, f.stem)]
-    if len(found) != 1:
+    if not found:
         raise InputError(f"{folder.name} has no ONNX model {file!r}", hint=f"there are {names}")
+    if len(found) > 1:
+        places = ", ".join(map(str, found))
+        raise InputError(f"{file!r} is {len(found)} ONNX models: {places}", hint="say it so")
     return found[0]

@@ -206,6 +206,13 @@ def test_which_of_several_files(tmp_path: Path, llama: tuple[Any, onnx.ModelProt
         load_optimum(path, file="model_q8")
     language = load_optimum(path, file="model_q4").attrs["language"]
     assert (language["architecture"], language["context"]) == ("llama", CONTEXT)
+    onnx.save(llama[1], path / "model.onnx")
+    with pytest.raises(InputError, match=r"'model' is 2 ONNX models: onnx/model.onnx, model.onnx"):
+        load_optimum(path, file="model")
+    language = load_optimum(path, {"length": (1, 32)}, file="onnx/model.onnx").attrs["language"]
+    assert language["context"] == 32
+    with pytest.raises(InputError, match=f"up to {CONTEXT + 1}; it ends at {CONTEXT}"):
+        load_optimum(path, {"length": (1, CONTEXT + 1)}, file="model_q4")
     with pytest.raises(InputError, match=r"for folders with config\.json and ONNX models"):
         edgerelax.compile(path / "onnx" / "model.onnx", file="model.onnx")
 
