@@ -124,7 +124,10 @@ def _import(
     genai = folder and is_genai(model)
     optimum = folder and not genai and _is_optimum(Path(model), file)
     if file is not None and not optimum:
-        raise InputError(f"file {file!r} is for folders with config.json and ONNX models")
+        raise InputError(
+            f"file {file!r} is for folders with config.json and ONNX models",
+            hint="leave it out, or name such a folder",
+        )
     if isinstance(model, str | Path) and is_gguf(model):
         return load_gguf(model, dims, quantiser, cache)
     if folder and not genai and not optimum:
@@ -132,8 +135,9 @@ def _import(
     if quantiser is not None:
         raise InputError(
             "only the weights of language models are quantised at import",
-            hint="that is of GGUF files and Hugging Face folders; nn modules may load what "
-            "nn.quantise makes of their weights (docs/nn.md)",
+            hint="that is of GGUF files and Hugging Face folders with safetensors; ONNX models "
+            "keep their weights as they are stored, nn modules may load what nn.quantise makes "
+            "(docs/nn.md)",
         )
     if folder:
         return load_genai(model, dims, cache) if genai else load_optimum(model, dims, cache, file)

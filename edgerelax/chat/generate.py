@@ -103,7 +103,11 @@ class Chat:
     @property
     def _generator(self) -> Engine:
         if self.engine is None:
-            raise RequestError(f"{self.name} gives embeddings, it writes nothing", node="model")
+            raise RequestError(
+                f"{self.name} gives embeddings, it writes nothing",
+                hint="ask /v1/embeddings of `edgerelax serve`, in Python `embed` of the chat",
+                node="model",
+            )
         return self.engine
 
     def chat(self, request: ChatRequest, work: Work | None = None) -> ChatCompletion:
@@ -112,12 +116,13 @@ class Chat:
 
     def stream_chat(self, request: ChatRequest, work: Work | None = None) -> Generator[ChatChunk]:
         """The answer as it is written. Raises RequestError at once, not with the first chunk."""
+        limits = self._limits
         tools = tools_of(request)
         grammar = calls_grammar(request, self._form, lambda: self._grammars)
         grammar = grammar or format_grammar(request, lambda: self._grammars)
         prompt, pictures = self._prompt(request, tools)
         wanted = request.max_completion_tokens or request.max_tokens
-        one = job(request, prompt, "messages", wanted, self._limits)
+        one = job(request, prompt, "messages", wanted, limits)
         one = replace(one, pictures=pictures)
         names = [tool.function.name for tool in tools]
         marks = self._marks if names else frozenset[int]()

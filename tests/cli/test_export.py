@@ -69,6 +69,18 @@ def test_no_model(cli: Command, model: str, told: str) -> None:
     assert not (cli.folder / "new").exists()
 
 
+def test_a_part_of_a_folder_for_the_whole(cli: Command) -> None:
+    folder = cli.folder / "hub"
+    folder.mkdir()
+    (folder / "model.onnx").write_bytes((cli.folder / "model.onnx").read_bytes())
+    assert "it holds model.onnx" in cli.refused("export", "hub", "-o", "new")
+    (folder / "config.json").write_text("{}")
+    told = cli.refused("export", "hub/config.json", "-o", "new")
+    assert "name the folder that config.json is in" in told
+    told = cli.refused("export", "model.onnx", "--file", "model.onnx", "-o", "new")
+    assert "leave it out" in told
+
+
 @pytest.mark.parametrize(
     ("dim", "told"),
     [

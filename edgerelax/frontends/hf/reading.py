@@ -30,8 +30,11 @@ def read_json(path: Path) -> Any:
 def read_settings(folder: Path) -> Settings:
     """config.json. Raises InputError for a folder that has none, and is of no model known here."""
     if not (folder / "config.json").is_file():
+        models = sorted(p.name for p in folder.iterdir() if p.suffix in (".onnx", ".gguf"))
+        inside = f"; it holds {', '.join(models)}" if models else ""
         raise InputError(
-            f"{folder.name} is a folder without config.json and without genai_config.json",
+            f"{folder.resolve().name} is a folder without config.json and without "
+            f"genai_config.json{inside}",
             hint="name the model's file, or a folder of Hugging Face's or onnxruntime-genai's form",
         )
     found = read_json(folder / "config.json")

@@ -25,8 +25,8 @@ def no_cache(model: str) -> InputError:
     """What is said of a model that has no cache, where one is to be stored in some way."""
     return InputError(
         f"{model} keeps no keys and values between calls: there is no cache to store",
-        hint="that is of GGUF files, Hugging Face folders and those of onnxruntime-genai; nn "
-        "modules say it to language_module",
+        hint="leave cache out: it is for models that write text, from GGUF files or folders with "
+        "config.json; nn modules say it to language_module",
     )
 
 

@@ -38,7 +38,10 @@ class Beside:
         for path in inside:
             if path.is_file():
                 return path
-        raise FormatError(f"{what}: no external data file {location!r} beside the model")
+        raise FormatError(
+            f"{what}: no external data file {location!r} beside the model",
+            hint="download it to the same folder",
+        )
 
 
 def locations(graph: onnx.GraphProto) -> set[str]:

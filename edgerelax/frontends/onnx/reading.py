@@ -66,9 +66,15 @@ def _parse(data: bytes, label: str) -> onnx.ModelProto:
     except DecodeError as error:
         raise FormatError(
             f"{label}: {len(data)} bytes that are no ONNX model, or one cut short ({error})",
-            hint="check the download's size",
+            hint=_other_form(label),
         ) from None
     return proto
+
+
+def _other_form(label: str) -> str:
+    if Path(label).suffix in (".json", ".safetensors"):
+        return f"name the folder that {label} is in"
+    return "check the download's size"
 
 
 def _check(source: Source) -> None:
