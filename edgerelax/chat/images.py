@@ -168,7 +168,7 @@ def _data(url: str) -> bytes:
     if not head.startswith("data:") or not comma:
         raise InputError(
             "an image's url is no data: URL; images are not fetched",
-            hint="send the image itself, as data:image/png;base64,…",
+            hint="send the image itself, as data:image/png;base64,…; in Python a file is a Path",
         )
     if not head.endswith(";base64"):
         raise InputError("an image's data: URL is not in base64")

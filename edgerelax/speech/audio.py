@@ -26,6 +26,10 @@ def read_audio(audio: Audio, wanted: int, rate: int | None = None) -> Samples:
     """
     if isinstance(audio, np.ndarray):
         samples, given = _one_channel(audio), wanted if rate is None else rate
+    elif not isinstance(audio, str | Path | bytes):
+        raise InputError(
+            f"{type(audio).__name__} is no audio", hint="give a file, its bytes or a numpy array"
+        )
     else:
         if rate is not None:
             raise InputError("a file says its own sampling rate", hint="give none")

@@ -141,7 +141,7 @@ class Transcriber:
             raise InputError(f"the model has no task {options.task!r}", hint=f"known are {known}")
         if options.timestamps and info.first_timestamp is None:
             raise InputError("the model knows no timestamps", hint="ask for text without them")
-        if not options.temperatures or min(options.temperatures) < 0:
+        if not options.temperatures or not all(t >= 0 for t in options.temperatures):
             raise InputError(
                 f"temperatures {list(options.temperatures)}: one at least, none below 0"
             )

@@ -56,6 +56,8 @@ def test_audio_that_is_none(tmp_path: Path) -> None:
         read_audio(np.zeros(5, np.float32), RATE, 0)
     with pytest.raises(FileNotFoundError):
         read_audio(tmp_path / "none.wav", RATE)
+    with pytest.raises(InputError, match=r"(?s)list is no audio.*numpy array"):
+        read_audio([0.0, 0.1], RATE)  # type: ignore[arg-type]
     (tmp_path / "text.wav").write_text("not a sound")
     with pytest.raises(InputError, match=r"text\.wav cannot be read as sound: Format"):
         read_audio(tmp_path / "text.wav", RATE)

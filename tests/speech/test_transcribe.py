@@ -171,8 +171,9 @@ def test_what_is_not_known(loaded: LoadedTranscriber) -> None:
         loaded.transcribe(audio, language="fr")
     with pytest.raises(InputError, match="no task 'sing'"):
         loaded.transcribe(audio, task="sing")
-    with pytest.raises(InputError, match="temperatures"):
-        loaded.transcribe(audio, temperatures=())
+    for temperatures in ((), (-1.0,), (0.0, float("nan"))):
+        with pytest.raises(InputError, match="temperatures"):
+            loaded.transcribe(audio, language="en", temperatures=temperatures)
     with pytest.raises(TypeError, match="tempo"):
         loaded.transcribe(audio, tempo=3)
 
