@@ -374,8 +374,10 @@ def rewrite_body(
 ) -> tuple[KStmt, ...]:
     """The same statements, every expression changed from inside out, every declared name renamed.
 
-    `change` sees uses of names, `rename` what statements declare or assign.
+    `change` sees uses of names, `rename` what statements declare, assign, or store to of the body's
+    own arrays.
     """
+    arrays = {s.name for s in walk_stmts(body) if isinstance(s, Array)}
 
     def expr(e: KExpr) -> KExpr:
         inside = operands(e)
@@ -391,7 +393,8 @@ def rewrite_body(
             case Array():
                 return replace(s, name=rename(s.name))
             case KStore():
-                return replace(s, index=expr(s.index), value=expr(s.value))
+                buffer = rename(s.buffer) if s.buffer in arrays else s.buffer
+                return replace(s, buffer=buffer, index=expr(s.index), value=expr(s.value))
             case For():
                 start, stop = expr(s.start), expr(s.stop)
                 return replace(s, name=rename(s.name), start=start, stop=stop, body=block(s.body))
