@@ -167,7 +167,10 @@ def test_other_models_and_a_model_that_is_gone(
     browser: Browser, small_chat: Path, small_speech: Exported
 ) -> None:
     with runtime_page(browser) as page:
-        chat, speech = page.publish(small_chat, "chat"), page.publish(small_speech.artifact, "ear")
+        chat, speech = (
+            page.publish(small_chat, "small-chat"),
+            page.publish(small_speech.artifact, "ear"),
+        )
         found = error_of(page, "await edgerelax.loadTranscriber(argument)", chat)
         assert found["code"] == "format" and "no speech model; use loadChat" in found["message"]
         found = error_of(page, "await edgerelax.loadChat(argument)", speech)
