@@ -1,10 +1,10 @@
 """A language model's artifact as something to talk with."""
 
 from pathlib import Path
-from types import TracebackType
 
 from edgerelax.api import open_session
 from edgerelax.artifact.store import Artifact
+from edgerelax.chat.closing import Closing
 from edgerelax.chat.embedding import SessionEmbedder
 from edgerelax.chat.generate import Chat
 from edgerelax.chat.paged import PagedEngine
@@ -17,7 +17,7 @@ TEXTS = 8
 """How many answers are written at once, if nobody says."""
 
 
-class LoadedChat(Chat):
+class LoadedChat(Chat, Closing):
     """A chat and the session that it runs on. Closing it frees both."""
 
     def __init__(
@@ -43,17 +43,6 @@ class LoadedChat(Chat):
     def close(self) -> None:
         """Free the model's memory. Nothing may be under way."""
         self.session.close()
-
-    def __enter__(self) -> "LoadedChat":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def load_chat(

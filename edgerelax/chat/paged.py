@@ -10,13 +10,13 @@ import threading
 from collections.abc import Callable
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgerelax.artifact.manifest import LanguageInfo
+from edgerelax.chat.closing import Closing
 from edgerelax.chat.engine import Picture, Sampling, Token, TokenMask
 from edgerelax.chat.pages import CacheFullError, PagePool
 from edgerelax.chat.rolling import Rolling
@@ -396,7 +396,7 @@ class PagedEngine:
         return self._session.run(inputs, self._names[role])
 
 
-class Stream:
+class Stream(Closing):
     """A text's tokens as they are made. Closing it ends the work on it."""
 
     def __init__(self, engine: PagedEngine, sequence: Sequence) -> None:
@@ -413,17 +413,6 @@ class Stream:
 
     def close(self) -> None:
         self._engine.end(self._sequence)
-
-    def __enter__(self) -> "Stream":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def bucket(count: int, most: int) -> int:

@@ -1,12 +1,12 @@
 """A speech model's artifact as something that transcribes."""
 
 from pathlib import Path
-from types import TracebackType
 
 import msgspec
 
 from edgerelax.api import open_session
 from edgerelax.artifact.store import Artifact
+from edgerelax.chat.closing import Closing
 from edgerelax.chat.text import Text
 from edgerelax.frontends.speech.info import SPEECH, SpeechInfo
 from edgerelax.hosts.session import Session
@@ -15,7 +15,7 @@ from edgerelax.speech.listener import Listener
 from edgerelax.speech.transcribe import Transcriber
 
 
-class LoadedTranscriber(Transcriber):
+class LoadedTranscriber(Transcriber, Closing):
     """A transcriber and the session that it runs on. Closing it frees both."""
 
     def __init__(self, session: Session, name: str = "edgerelax") -> None:
@@ -29,17 +29,6 @@ class LoadedTranscriber(Transcriber):
     def close(self) -> None:
         """Free the model's memory. Nothing may be under way."""
         self.session.close()
-
-    def __enter__(self) -> "LoadedTranscriber":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def load_transcriber(
