@@ -281,7 +281,7 @@ def _interpolated(
         if rule.exclude_outside:
             weights = [_masked(w, first + k, ax.dim) for k, w in enumerate(weights)]
             total = _sum(weights)
-            weights = [w / total for w in weights]
+            weights = [_share(w, total) for w in weights]
         terms = []
         for k, weight in enumerate(weights):
             position = _clamp(first + k, ax.dim)
@@ -293,6 +293,12 @@ def _interpolated(
 
 def _at(index: Dims, axis: int, position: Expr) -> Dims:
     return (*index[:axis], position, *index[axis + 1 :])
+
+
+def _share(part: Scalar, total: Scalar) -> Scalar:
+    """part / total; 0 where no tap is within the image, as the ONNX reference has it."""
+    zero = constant(0, total.dtype)
+    return select(op("eq", total, zero), zero, part / total)
 
 
 def _sum(terms: Sequence[Scalar]) -> Scalar:
@@ -336,7 +342,7 @@ def _antialias_stages(
         points = grid(target)
         tap, position, weight = _tap(rule, ax, as_expr(points[ax.index]), work)
         element = source[_at(exprs(points), ax.index, _clamp(position, ax.dim))]
-        value: Scalar = Acc(work) / sums[points[ax.index]]
+        value = _share(Acc(work), sums[points[ax.index]])
         if last:
             found = {
                 a.index: _coordinate(rule.coordinates, a, as_expr(points[a.index])) for a in axes
@@ -409,7 +415,8 @@ def _resampled(rule: _Rule, x: Array, ax: _Axis, spots: Sequence[Fraction]) -> A
     weights = _kernel(rule, distance)
     if rule.exclude_outside:
         weights = np.where((rows < 0) | (rows >= dim), 0, weights)
-    weights = weights / weights.sum(1, keepdims=True)
+    totals = weights.sum(1, keepdims=True)
+    weights = weights / np.where(totals == 0, 1, totals)
     picked = np.moveaxis(np.take(x, np.clip(rows, 0, dim - 1), ax.index), ax.index + 1, -1)
     shape = [1] * picked.ndim
     shape[ax.index], shape[-1] = weights.shape

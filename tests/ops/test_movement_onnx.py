@@ -232,6 +232,22 @@ def test_resize_to_sizes(data: st.DataObject) -> None:
     check("resize", (x,), {"axes": axes, **by(ratios), **ours}, expected)
 
 
+@pytest.mark.parametrize("antialias", [False, True])
+def test_resize_beyond_all_taps(antialias: bool) -> None:
+    """A coordinate so far outside that no pixel counts gives 0, not 0 / 0."""
+    x, sizes, policy = normal(2, 3), [1, 1], "not_smaller"
+    ratios = ratios_of_sizes([2, 3], sizes, policy)
+    ours = {"mode": "linear", "coordinates": "align_corners", "nearest": "floor"}
+    ours |= {"antialias": antialias, "exclude_outside": True}
+    expected = onnx_reference(
+        "Resize", x, None, None, np.array(sizes, np.int64), axes=(0, 1), mode="linear",
+        keep_aspect_ratio_policy=policy, coordinate_transformation_mode="align_corners",
+        antialias=int(antialias), exclude_outside=1,
+    )  # fmt: skip
+    assert expected[0, 1] == 0
+    check("resize", (x,), {"axes": (0, 1), **by(ratios), **ours}, expected)
+
+
 def is_tied(ours: dict[str, Any], ratios: Ratios, shape: list[int]) -> bool:
     """Whether the reference's floats may fall on the other side of a tie than fractions do."""
     return ours["mode"] == "nearest" and any(
