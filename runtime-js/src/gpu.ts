@@ -352,6 +352,7 @@ export class Gpu {
     pass?.end();
     this.stats.launches += list.dispatches ?? 0;
     if (list.own) list.own.used = this.#epoch;
+    this.#inputs.get(this.#function)?.use();
   }
 
   #callLibrary({ library, places, scalars }: LibraryStep, encoder: GPUCommandEncoder): void {

@@ -29,7 +29,7 @@ export class Inputs {
   readonly #large = new Map<number, GPUBuffer>();
   /** Whether the block's bytes are the buffer's. */
   #written = false;
-  /** The epoch of what uses them. */
+  /** The epoch of what was encoded last that may use them. */
   #used = -1;
 
   constructor(host: Host) {
@@ -56,8 +56,12 @@ export class Inputs {
       this.#write(buffer, first, bytes.subarray(first, (end + 3) & ~3));
       this.#written = true;
     }
-    this.#used = this.#host.epoch();
     return stale;
+  }
+
+  /** What uses them is encoded: a call may be in several submissions. */
+  use(): void {
+    this.#used = this.#host.epoch();
   }
 
   #write(buffer: GPUBuffer, offset: number, data: Uint8Array<ArrayBuffer>): void {

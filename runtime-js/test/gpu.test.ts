@@ -197,6 +197,17 @@ describe('inputs', () => {
     expect(log.slice(-3)).toEqual(['submit 3', 'write inputs', 'launch 1 1']);
   });
 
+  it('of a call in two submissions are in use until the second', async () => {
+    const { gpu, log } = await ready();
+    gpu.give(0, new Map([[0, bytes(1)]]));
+    gpu.encodeOnce(list([1, 1]));
+    gpu.submit();
+    gpu.encodeOnce(list([2, 1]));
+    gpu.seal();
+    gpu.give(0, new Map([[0, bytes(2)]]));
+    expect(log.slice(-2)).toEqual(['submit 1', 'write inputs']);
+  });
+
   it('that outgrow their room have another place, and so may the others', async () => {
     const { gpu } = await ready();
     gpu.give(0, new Map([[0, bytes(1)], [1, bytes(2)]])); // prettier-ignore

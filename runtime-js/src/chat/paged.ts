@@ -92,7 +92,7 @@ function checkCount(name: string, value: number | undefined): void {
   throw new EdgeRelaxError('input', `${name} is ${value}: a whole number above 0 is expected`);
 }
 
-class PagedEngine implements Engine {
+export class PagedEngine implements Engine {
   readonly backend: Engine['backend'];
   readonly context: number;
   readonly answer: number | undefined;
@@ -114,6 +114,7 @@ class PagedEngine implements Engine {
   #waiting: Sequence[] = [];
   #active: Sequence[] = [];
   readonly #flying = new Set<Promise<void>>();
+  #landed: Promise<void> = Promise.resolve();
   #working = false;
   #wanted = false;
 
@@ -289,13 +290,16 @@ class PagedEngine implements Engine {
     const draws = DRAWS.map((draw) => this.#drawAll(draw, begun)).filter((d) => d !== undefined);
     if (begun.length === 0) return;
     this.#wanted = true;
+    const before = this.#landed; // a text's tokens come in order, whichever results are there first
     const done = Promise.all(begun).then(async () => {
       if (draws.length === 0) return this.#model.settled();
+      await before;
       for (const deliver of draws) await deliver();
     });
     const landed: Promise<void> = done
       .catch((error: unknown) => this.#fail(error))
       .finally(() => this.#flying.delete(landed));
+    this.#landed = landed;
     this.#flying.add(landed);
     const flights = this.#active.map((sequence) => sequence.flight);
     const most = draws.length > 0 ? Math.max(1, ...flights) : CHUNKS;
