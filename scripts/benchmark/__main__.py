@@ -112,7 +112,11 @@ def merged(sources: Sequence[Path]) -> dict[str, Any]:
             for name, hosts in other[part].items():
                 first[part].setdefault(name, {}).update(hosts)
         first["machine"]["busy"] = max(first["machine"]["busy"], other["machine"]["busy"])
-        first |= {part: other[part] for part in ("memory", "language") if part in other}
+        if "memory" in other:
+            first["memory"] = other["memory"]
+        if "language" in other:
+            hosts = first.setdefault("language", other["language"])["hosts"]
+            hosts.update(other["language"]["hosts"])
     return dict(first)
 
 
@@ -146,7 +150,8 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
                 console.print(measure_on(host, model, stand, plan, result))
                 save(result, options.json)  # so far
         if spoken:
-            for result["language"] in language.measure(spoken, browser, options.quick):
+            effort = language.Effort(options.minutes * 60 / len(spoken), options.quick)
+            for result["language"] in language.measure(spoken, browser, effort, console.print):
                 save(result, options.json)
             console.print("\n\n".join(page_of_language.language_section(result["language"])))
     return result

@@ -7,7 +7,8 @@ cache of prompts helps. What they generate is compared.
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
@@ -45,6 +46,14 @@ TEXT = (
 )
 
 Data = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Seconds for the prompts of a host; `quick` is one prompt and few tokens."""
+
+    seconds: float
+    quick: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,17 +201,22 @@ def version() -> str:
     return found
 
 
-def measure(hosts: Sequence[str], browser: Browser | None, quick: bool = False) -> Iterator[Data]:
-    """All that is measured so far, after each host; `quick` is one prompt and few tokens."""
+def measure(
+    hosts: Sequence[str],
+    browser: Browser | None,
+    effort: Effort,
+    note: Callable[[str], None],
+) -> Iterator[Data]:
+    """All that is measured so far, after each host; `note` hears of each run."""
     ours, theirs = artifact(MODEL), onnx_folder(MODEL)
     ids = Tokenizer.from_file(str(theirs / "tokenizer.json")).encode(TEXT).ids
     found: Data = {"model": "SmolLM2-135M-Instruct", "transformers": version(), "hosts": {}}
     for name in hosts:
         host = HOSTS[name]
-        if quick:
+        if effort.quick:
             host = replace(host, lengths=Lengths(16, 6, 1))
         entries = contenders(host, ours, theirs, browser)
-        found["hosts"][name] = contest(host, entries, ids)
+        found["hosts"][name] = Race(host, entries, effort.seconds, note).run(ids)
         yield found
 
 
@@ -247,37 +261,65 @@ def _publish(browser: Browser) -> None:
     browser.publish(modules / "onnxruntime-web" / "dist", "rival-ort")
 
 
-def contest(host: Host, entries: Sequence[Entry], ids: Sequence[int]) -> Data:
-    """Loads each engine, then lets all generate after each prompt in turn."""
-    lengths = host.lengths
-    assert len(ids) >= lengths.prompt + lengths.rounds
-    engines = list({id(entry.engine): entry.engine for entry in entries}.values())
-    loading: dict[int, float] = {}
-    facts: dict[int, Data] = {}
-    try:
-        for engine in engines:
-            _load(engine, entries, loading)
-        for entry in entries:
-            _generate(entry, ids[-lengths.prompt :], WARM)
+@dataclass(frozen=True, slots=True)
+class Race:
+    """All ways to generate on a host, in turn; a new prompt only within so many seconds."""
+
+    host: Host
+    entries: Sequence[Entry]
+    seconds: float
+    note: Callable[[str], None]
+
+    def run(self, ids: Sequence[int]) -> Data:
+        """Loads each engine, then lets all generate after each prompt in turn."""
+        lengths = self.host.lengths
+        assert len(ids) >= lengths.prompt + lengths.rounds
+        engines = list({id(entry.engine): entry.engine for entry in self.entries}.values())
+        loading: dict[int, float] = {}
+        try:
+            for engine in engines:
+                _load(engine, self.entries, loading)
+            rounds = self._rounds(ids)
+            facts = {
+                id(e.engine): _attempt(e, e.engine.facts) or {}
+                for e in self.entries
+                if e.failure is None
+            }
+        finally:
+            for engine in engines:
+                engine.close()
+        told = {
+            e.name: described(e, lengths)
+            | facts.get(id(e.engine), {})
+            | {"load_ms": loading.get(id(e.engine))}
+            for e in self.entries
+        }
+        return {"title": self.host.title, "lengths": [lengths.prompt, lengths.generated],
+                "rounds": rounds, "contenders": compared(told)}  # fmt: skip
+
+    def _rounds(self, ids: Sequence[int]) -> int:
+        """How many prompts all were given."""
+        lengths = self.host.lengths
+        for entry in self.entries:
+            self._generate(entry, ids[-lengths.prompt :], WARM)
             entry.runs.clear()
+        begun = time.monotonic()
         for turn in range(lengths.rounds):
-            prompt = ids[turn : turn + lengths.prompt]
-            for entry in entries[:: -1 if turn % 2 else 1]:
-                _generate(entry, prompt, lengths.generated)
-        for entry in entries:
-            if entry.failure is None:
-                facts[id(entry.engine)] = _attempt(entry, entry.engine.facts) or {}
-    finally:
-        for engine in engines:
-            engine.close()
-    told = {
-        e.name: described(e, lengths)
-        | facts.get(id(e.engine), {})
-        | {"load_ms": loading.get(id(e.engine))}
-        for e in entries
-    }
-    return {"title": host.title, "lengths": [lengths.prompt, lengths.generated],
-            "rounds": lengths.rounds, "contenders": compared(told)}  # fmt: skip
+            if turn and time.monotonic() - begun > self.seconds:
+                return turn
+            for entry in self.entries[:: -1 if turn % 2 else 1]:
+                self._generate(entry, ids[turn : turn + lengths.prompt], lengths.generated)
+        return lengths.rounds
+
+    def _generate(self, entry: Entry, prompt: Sequence[int], limit: int) -> None:
+        if entry.failure is not None:
+            return
+        begun = time.monotonic()
+        run = _attempt(entry, lambda: entry.engine.tokens(prompt, limit, entry.in_flight))
+        if run is not None:
+            entry.runs.append(run)
+        took = f"{time.monotonic() - begun:.1f} s"
+        self.note(f"{self.host.title}: {entry.name}, {limit} tokens: {entry.failure or took}")
 
 
 def _load(engine: Engine, entries: Sequence[Entry], loading: dict[int, float]) -> None:
@@ -297,13 +339,6 @@ def _attempt(entry: Entry, do: Any) -> Any:
     except ContenderError as failure:
         entry.failure = str(failure)
         return None
-
-
-def _generate(entry: Entry, prompt: Sequence[int], limit: int) -> None:
-    if entry.failure is None:
-        run = _attempt(entry, lambda: entry.engine.tokens(prompt, limit, entry.in_flight))
-        if run is not None:
-            entry.runs.append(run)
 
 
 def described(entry: Entry, lengths: Lengths) -> Data:

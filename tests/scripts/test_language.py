@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scripts.benchmark import language
-from scripts.benchmark.language import Entry, Host, Lengths, contest, failures, per_token
+from scripts.benchmark.language import Entry, Host, Lengths, Race, failures, per_token
 from scripts.benchmark.page_of_language import language_section
 from scripts.benchmark.rounds import ContenderError
 
@@ -55,6 +55,10 @@ class Fake:
         self.closed = True
 
 
+def contest(entries: Sequence[Entry], seconds: float = 60.0) -> dict[str, Any]:
+    return Race(HOST, entries, seconds, lambda line: None).run(IDS)
+
+
 def held(**given: Any) -> tuple[dict[str, Any], Fake, Fake, list[str]]:
     log: list[str] = []
     ours = Fake(40.0, 2.0, log, "ours", **given)
@@ -64,7 +68,7 @@ def held(**given: Any) -> tuple[dict[str, Any], Fake, Fake, list[str]]:
         Entry("ours, 2", ours, False, 2),
         Entry("theirs", theirs, True),
     ]
-    return contest(HOST, entries, IDS), ours, theirs, log
+    return contest(entries), ours, theirs, log
 
 
 def test_rounds_alternate_and_prompts_come_once_for_all() -> None:
@@ -76,6 +80,14 @@ def test_rounds_alternate_and_prompts_come_once_for_all() -> None:
     assert counted == [IDS[k : k + 8] for k in range(3)]
     assert ours.prompts[2::2] == counted and ours.prompts[3::2] == counted
     assert ours.closed and theirs.closed and found["rounds"] == 3
+
+
+def test_no_prompt_comes_after_the_time_is_over() -> None:
+    heard: list[str] = []
+    entries = [Entry("ours", Fake(40.0, 2.0, [], "ours"), False)]
+    found = Race(HOST, entries, -1.0, heard.append).run(IDS)
+    assert found["rounds"] == 1 and len(found["contenders"]["ours"]["tokens"]) == 1
+    assert len(heard) == 2 and heard[1].startswith("Here: ours, 4 tokens: ")
 
 
 def test_speeds_and_ratios() -> None:
@@ -106,7 +118,7 @@ def test_tokens_are_compared_with_the_rivals() -> None:
         "ours, 1 on cpu: 2 of 4 tokens agree",
         "ours, 2 on cpu: 2 of 4 tokens agree",
     ]
-    alone = contest(HOST, [Entry("ours", Fake(1, 1, [], "ours"), False)], IDS)
+    alone = contest([Entry("ours", Fake(1, 1, [], "ours"), False)])
     assert failures({"hosts": {"cpu": alone}}) == [
         "ours on cpu: nothing to compare its tokens with"
     ]
@@ -131,9 +143,9 @@ def test_the_section_says_what_was_found() -> None:
 
 
 def test_launches_of_webassembly_are_counted_natively() -> None:
-    pages = contest(HOST, [Entry("edgerelax, 1", Fake(1, 1, [], ""), False)], IDS)
+    pages = contest([Entry("edgerelax, 1", Fake(1, 1, [], ""), False)])
     pages["contenders"]["edgerelax, 1"]["launches_per_token"] = None
-    native = contest(HOST, [Entry("edgerelax", Fake(1, 1, [], ""), False)], IDS)
+    native = contest([Entry("edgerelax", Fake(1, 1, [], ""), False)])
     for hosts, count in (({"wasm": pages, "cpu": native}, "30"), ({"wasm": pages}, "?")):
         page = "\n".join(language_section({"model": "A", "transformers": "4", "hosts": hosts}))
         (row,) = (line for line in page.splitlines() if line.startswith("| edgerelax, 1 |"))
