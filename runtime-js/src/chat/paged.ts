@@ -110,6 +110,8 @@ export class PagedEngine implements Engine {
   readonly #eyes: Eyes | undefined;
   #pool: PagePool;
   #lost = false;
+  /** Whether what failed has left the cache in doubt: it is made anew before the next round. */
+  #doubtful = false;
   #rows: number[];
   #waiting: Sequence[] = [];
   #active: Sequence[] = [];
@@ -176,7 +178,10 @@ export class PagedEngine implements Engine {
   }
 
   dispose(): Promise<void> {
-    return this.#model.dispose();
+    const done = this.#model.dispose();
+    const disposed = new EdgeRelaxError('disposed', 'the engine was disposed of');
+    this.#fail(disposed, [...this.#active, ...this.#waiting]); // also those that wait for a mask
+    return done;
   }
 
   async *generate(
@@ -259,10 +264,11 @@ export class PagedEngine implements Engine {
       this.#wanted = false;
       try {
         await this.#pause();
+        if (this.#doubtful) this.#forget();
         await this.#revive();
         await this.#round();
       } catch (error) {
-        this.#fail(error);
+        this.#fail(error, this.#active.length > 0 ? this.#active : this.#waiting);
       }
     }
     this.#working = false;
@@ -290,6 +296,7 @@ export class PagedEngine implements Engine {
     const draws = DRAWS.map((draw) => this.#drawAll(draw, begun)).filter((d) => d !== undefined);
     if (begun.length === 0) return;
     this.#wanted = true;
+    const pool = this.#pool;
     const before = this.#landed; // a text's tokens come in order, whichever results are there first
     const done = Promise.all(begun).then(async () => {
       if (draws.length === 0) return this.#model.settled();
@@ -297,7 +304,10 @@ export class PagedEngine implements Engine {
       for (const deliver of draws) await deliver();
     });
     const landed: Promise<void> = done
-      .catch((error: unknown) => this.#fail(error))
+      .catch((error: unknown) => {
+        // of a cache that was forgotten it was told before, and those that go on have no part in it
+        if (this.#pool === pool) this.#fail(error, this.#active);
+      })
       .finally(() => this.#flying.delete(landed));
     this.#landed = landed;
     this.#flying.add(landed);
@@ -318,11 +328,17 @@ export class PagedEngine implements Engine {
     this.#waiting = this.#waiting.filter((sequence) => !sequence.over);
   }
 
-  /** Ends all texts that go on, and forgets what the cache has: it may never have come there. */
-  #fail(error: unknown): void {
+  /** Ends texts. What the cache has is in doubt: it may never have come there. */
+  #fail(error: unknown, texts: readonly Sequence[]): void {
     this.#lost ||= error instanceof EdgeRelaxError && error.code === 'lost';
-    const failed = this.#active.length > 0 ? this.#active : this.#waiting;
-    for (const sequence of failed) sequence.fail(error);
+    this.#doubtful = true; // a round may be in the middle: it goes on with the cache that it knows
+    for (const sequence of texts) sequence.fail(error);
+    this.#want();
+  }
+
+  /** Begins with an empty cache. Texts that wait have computed nothing that they need. */
+  #forget(): void {
+    this.#doubtful = false;
     this.#pool = new PagePool(this.#pool.count, this.#pool.size);
     this.#eyes?.forget();
     this.#active = [];
@@ -352,10 +368,11 @@ export class PagedEngine implements Engine {
   /** Takes up to `most` of a prompt; gives how many it took. */
   async #take(sequence: Sequence, most: number, begun: Promise<unknown>[]): Promise<number> {
     if (sequence.pending <= 1 || most === 0 || sequence.over) return 0;
+    if (!this.#active.includes(sequence)) return 0; // it gave way to one before it
     if (!(await this.#roll(sequence, begun))) return 0;
     const left = this.#rolling ? this.#span - sequence.length : Infinity;
     const count = Math.min(sequence.pending, most, left);
-    if (!(await this.#reserve(sequence, count))) return 0;
+    if (!(await this.#reserve(sequence, count)) || sequence.over) return 0;
     this.#step([sequence], count, begun);
     return count;
   }
@@ -363,7 +380,8 @@ export class PagedEngine implements Engine {
   /** The text that waits the longest, if there is a row for it, and pages for what it has. */
   #admit(): Sequence | undefined {
     const sequence = this.#waiting[0];
-    if (!sequence || (sequence.row < 0 && this.#rows.length === 0)) return undefined;
+    if (this.#doubtful || !sequence || (sequence.row < 0 && this.#rows.length === 0))
+      return undefined;
     sequence.begin(this.#pool, this.#rolling && this.#span);
     const most = Math.min(sequence.tokens.length + 1, this.#span);
     const pages = Math.ceil(most / this.#pool.size);
@@ -371,7 +389,7 @@ export class PagedEngine implements Engine {
       sequence.leave(this.#pool);
       return undefined;
     }
-    if (sequence.drawn === 0) sequence.options.onPrompt(sequence.cached);
+    sequence.tell();
     if (sequence.row < 0) sequence.row = this.#rows.pop() as number;
     this.#waiting.shift();
     this.#active.push(sequence);
@@ -386,16 +404,19 @@ export class PagedEngine implements Engine {
   /** What takes pages for a text, again after another has given up its own. */
   async #makingRoom(sequence: Sequence, take: () => void): Promise<boolean> {
     for (;;) {
+      if (!this.#active.includes(sequence)) return false; // it ended, or gave way to another
       try {
         take();
         return true;
       } catch (error) {
-        if (!this.#active.some((other) => other !== sequence && other.pages.length > 0))
-          throw error;
+        if (!this.#active.some((other) => other !== sequence && other.pages.length > 0)) {
+          sequence.fail(error); // others have no part in it
+          return false;
+        }
       }
       while (this.#flying.size > 0) await Promise.all(this.#flying); // tokens that come are kept
       this.#reap();
-      if (!this.#active.includes(sequence)) return false;
+      if (!this.#active.includes(sequence)) continue;
       const newest = this.#active.findLast((other) => other !== sequence && other.pages.length > 0);
       if (!newest) continue;
       newest.leave(this.#pool);
@@ -410,7 +431,9 @@ export class PagedEngine implements Engine {
     if (!rolling || sequence.length < this.#span) return true;
     const { sinks, dropped } = rolling;
     const source = sequence.pages.slice(sinks + dropped);
+    const tokens = dropped * this.#pool.size;
     this.#pool.release(sequence.pages.splice(sinks, dropped));
+    sequence.dropped += tokens; // tokens that come meanwhile find no pages to keep
     for (const [k, page] of source.entries()) {
       // another text's, or to be found by this one: it stays, and becomes another page
       const pool = this.#pool;
@@ -425,7 +448,6 @@ export class PagedEngine implements Engine {
       pool.release([page]);
     }
     const { length } = source;
-    const tokens = dropped * this.#pool.size;
     begun.push(
       this.#start('shift', {
         source: tensor(Int32Array.from(source), length),
@@ -433,7 +455,6 @@ export class PagedEngine implements Engine {
         by: tensor(new Int32Array(length).fill(-tokens), length),
       }),
     );
-    sequence.dropped += tokens;
     return true;
   }
 
@@ -441,10 +462,12 @@ export class PagedEngine implements Engine {
   async #stepAll(begun: Promise<unknown>[]): Promise<void> {
     const ready = (sequence: Sequence): boolean =>
       this.#active.includes(sequence) && sequence.pending === 1 && sequence.goesOn;
+    const housed = new Set<Sequence>(); // others may become ready while these wait for room
     for (const sequence of this.#active.filter(ready)) {
-      if (ready(sequence) && (await this.#roll(sequence, begun))) await this.#reserve(sequence, 1);
+      if (!ready(sequence) || !(await this.#roll(sequence, begun))) continue;
+      if (await this.#reserve(sequence, 1)) housed.add(sequence);
     }
-    const going = this.#active.filter(ready);
+    const going = this.#active.filter((sequence) => housed.has(sequence) && ready(sequence));
     if (going.length > 0) this.#step(going, 1, begun);
   }
 
@@ -500,7 +523,8 @@ export class PagedEngine implements Engine {
     if (!mask || sequence.asked === sequence.drawn) return;
     sequence.asked = sequence.drawn;
     const previous = sequence.drawn > 0 ? sequence.tokens.at(-1) : undefined;
-    mask(previous).then(
+    const asked = Promise.resolve(previous).then(mask);
+    asked.then(
       (allowed) => {
         sequence.allowed = allowed;
         this.#want();
@@ -550,6 +574,9 @@ export class PagedEngine implements Engine {
   }
 
   #start(role: Role | 'shift' | 'see', inputs: Record<string, TensorData>): Promise<Outputs> {
-    return this.#model.start(inputs, { function: this.#language.functions[role] ?? role });
+    const name = this.#language.functions[role] ?? role;
+    const started = this.#model.start(inputs, { function: name });
+    started.catch(() => undefined); // a round awaits it at its end, unless it fails before
+    return started;
   }
 }

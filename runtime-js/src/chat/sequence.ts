@@ -38,6 +38,7 @@ export class Sequence implements Drawer {
   ended = false;
   failure: { readonly error: unknown } | undefined;
   readonly ready: Token[] = [];
+  #told = false;
   #kept = 0;
   #text: Text = START;
   #wake: () => void = () => undefined;
@@ -98,6 +99,13 @@ export class Sequence implements Drawer {
     this.#kept = pages.length;
     this.#text = text;
     this.cached = pages.length * pool.size;
+  }
+
+  /** Tells how much of the prompt the cache held when it first began. */
+  tell(): void {
+    if (this.#told) return;
+    this.#told = true;
+    this.options.onPrompt(this.cached);
   }
 
   /** Pages for the next tokens. Throws `context` where there are none; what it got it keeps. */
