@@ -220,7 +220,10 @@ export class Gpu {
     const key = `${BINDING.slab}.${slab}`;
     const old = this.#buffers.get(key);
     if (old && old.size >= bytes) return;
-    if (old && !keeps) this.#retire(old);
+    if (old && !keeps) {
+      this.#buffers.delete(key); // there may be no other
+      this.#retire(old);
+    }
     const made = this.#make(bytes, `slab ${slab}`);
     this.#buffers.set(key, made);
     if (!old || !keeps) return;

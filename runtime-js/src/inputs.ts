@@ -45,7 +45,7 @@ export class Inputs {
 
   /** Takes all inputs of a call; true if one has another place now: lists that bind it are stale. */
   give(data: ReadonlyMap<number, Uint8Array<ArrayBuffer>>): boolean {
-    const stale = this.#fit(data);
+    const stale = this.#fitOrClear(data);
     for (const [k, given] of data) {
       const large = this.#large.get(k);
       if (large) this.#write(large, 0, given);
@@ -84,6 +84,20 @@ export class Inputs {
       end = Math.max(end, offset + given.length);
     }
     return [first, end];
+  }
+
+  /** After a failure all have places anew: those that were given up are none. */
+  #fitOrClear(data: ReadonlyMap<number, Uint8Array<ArrayBuffer>>): boolean {
+    try {
+      return this.#fit(data);
+    } catch (error) {
+      if (this.#block) this.#host.retire(this.#block.buffer);
+      for (const buffer of this.#large.values()) this.#host.retire(buffer);
+      this.#block = undefined;
+      this.#small.clear();
+      this.#large.clear();
+      throw error;
+    }
   }
 
   #fit(data: ReadonlyMap<number, Uint8Array<ArrayBuffer>>): boolean {

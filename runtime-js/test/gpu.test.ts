@@ -220,6 +220,34 @@ describe('inputs', () => {
   });
 });
 
+describe('what a device has no buffer for', () => {
+  it('leaves a slab to be made anew', async () => {
+    const { gpu } = await ready();
+    const slab = (): GPUBuffer => gpu.at({ kind: BINDING.slab, index: 0, offset: 0 }).buffer;
+    gpu.ensure(0, 1 << 10, false);
+    const first = slab();
+    expect(() => gpu.ensure(0, 1 << 21, false)).toThrow('slab 0 needs 2097152 bytes');
+    gpu.ensure(0, 1 << 10, false);
+    expect(slab()).not.toBe(first);
+    expect(slab().size).toBe(1 << 10);
+  });
+
+  it('leaves inputs to be given anew, each in a place of its own', async () => {
+    const { gpu } = await ready();
+    const of = (...lengths: number[]): Map<number, Uint8Array<ArrayBuffer>> =>
+      new Map(lengths.map((length, k) => [k, new Uint8Array(length).fill(k + 1)]));
+    gpu.give(0, of(4, 4, 70000));
+    const large = gpu.at({ kind: BINDING.input, index: 2, offset: 0 }).buffer;
+    expect(() => gpu.give(0, of(300, 300, 1 << 21))).toThrow('input 2 needs 2097152 bytes');
+    gpu.give(0, of(300, 300, 70000));
+    const places = [0, 1, 2].map((index) => gpu.at({ kind: BINDING.input, index, offset: 0 }));
+    expect(places[2]!.buffer).not.toBe(large);
+    expect(places[0]!.offset).not.toBe(places[1]!.offset);
+    const { bytes } = places[0]!.buffer as unknown as { bytes: Uint8Array };
+    expect(places.slice(0, 2).map(({ offset }) => bytes[offset])).toEqual([1, 2]);
+  });
+});
+
 it('what failed is forgotten, and what was sealed before it is not', async () => {
   const { gpu, log } = await ready();
   gpu.encodeOnce(list([1, 1]));
