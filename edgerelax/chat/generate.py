@@ -225,6 +225,10 @@ class Chat:
                     node="input",
                     code="context_length_exceeded" if tokens else "",
                 )
+            if max(tokens) >= self.text.vocabulary:
+                raise RequestError(
+                    f"input: token {max(tokens)}, of {self.text.vocabulary} tokens", node="input"
+                )
         vectors = _shortened(self._embedder.embed(texts), request.dimensions)
         count = sum(map(len, texts))
         return Embeddings(

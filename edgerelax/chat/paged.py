@@ -185,7 +185,7 @@ class PagedEngine:
             self._draw_all()
         except BaseException as failure:
             with self._turn:
-                for sequence in self._active:
+                for sequence in self._active or self._waiting:
                     sequence.failure = failure
                 self._reap()
 

@@ -179,7 +179,7 @@ class WgpuDevice:
         grown = buffer is None or buffer.size < data.nbytes
         if grown:
             if buffer is not None:
-                self._destroy(buffer)
+                self._destroy(self._buffers.pop(key))  # there may be no other
             buffer = self._make_buffer(data.nbytes, f"input {k}")
             self._buffers[key] = buffer
         self._write(buffer, 0, data.tobytes())
@@ -189,7 +189,7 @@ class WgpuDevice:
         """A new buffer; those of WebGPU are 0."""
         key = (KINDS.index("input"), k)
         if key in self._buffers:
-            self._destroy(self._buffers[key])
+            self._destroy(self._buffers.pop(key))
         self._buffers[key] = self._make_buffer(size, f"state {k}")
 
     def execute(self, model: VmModel) -> None:

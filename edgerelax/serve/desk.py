@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from edgerelax.chat.work import CancelledError, Work
+from edgerelax.chat.work import Work
 from edgerelax.serve.errors import queue_full
 from edgerelax.serve.metrics import Metrics
 
@@ -82,9 +82,7 @@ def _write(
         for part in answer(work):
             tell(part)
             work.check()
-    except CancelledError:
-        pass
-    except Exception as error:
+    except Exception as error:  # cancelled ones as well: the server may be closing
         tell(error)
     else:
         tell(None)

@@ -4,6 +4,7 @@ import msgspec
 
 from edgerelax.chat.openai import ErrorAnswer, Fault, RequestError
 from edgerelax.chat.pages import CacheFullError
+from edgerelax.chat.work import CancelledError
 from edgerelax.ir.diagnostics import InputError
 
 
@@ -41,6 +42,8 @@ def status_error(error: BaseException) -> StatusError:
             return StatusError(503, fault, retry_after=1)
         case InputError():
             return StatusError(400, Fault(error.message))
+        case CancelledError():  # not by the client, who is gone then
+            return StatusError(503, Fault("the server is closing", "server_error", code=error.code))
     return StatusError(500, Fault("the server failed", "server_error", code="internal_error"))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
@@ -192,7 +192,7 @@ def _refusal(error: Exception) -> Response:
 
 def _logged(error: Exception) -> StatusError:
     """What the client is told; what is our fault goes to the log as well."""
-    if isinstance(error, _GoneError):
+    if isinstance(error, _GoneError | ClientDisconnect):
         return StatusError(499, Fault("the client has gone"))
     found = status_error(error)
     if found.status == 500:

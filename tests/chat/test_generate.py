@@ -484,6 +484,8 @@ class TestEmbeddings:
             embed(made, [0] * 9)
         with pytest.raises(RequestError, match="0 tokens"):
             embed(made, "")
+        with pytest.raises(RequestError, match="token 1000000, of"):
+            embed(made, [10**6])
         with pytest.raises(RequestError, match="fake gives no embeddings"):
             embed(chat("a"), "x")
 

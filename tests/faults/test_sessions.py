@@ -10,6 +10,7 @@ import pytest
 
 import edgerelax.api as api
 from edgerelax.hosts.session import Session
+from edgerelax.hosts.wgpu import DeviceError, WgpuDevice
 from edgerelax.ir.diagnostics import InputError
 from edgerelax.sym import symbol
 from tests.faults.hosts import HOSTS, N, calling
@@ -91,6 +92,19 @@ def test_a_bad_input_poisons_nothing(host: str, what: str) -> None:
                 session.run(inputs)
         np.testing.assert_array_equal(session.run(rows(4))["y"], good)
         np.testing.assert_array_equal(other.run(rows(4))["y"], good)
+
+
+def test_an_input_that_has_no_room_leaves_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    with model("mlp").session("wgpu") as session:
+        good = session.run(rows(4))["y"]
+        with monkeypatch.context() as full, pytest.raises(DeviceError, match="no memory"):
+            full.setattr(WgpuDevice, "_make_buffer", refused)
+            session.run(rows(64))
+        np.testing.assert_array_equal(session.run(rows(4))["y"], good)
+
+
+def refused(*_: object) -> None:
+    raise DeviceError("no memory is left")
 
 
 @BOTH

@@ -108,7 +108,7 @@ export class Embedder {
     const { encode, language } = this.#parts;
     return texts.map((given, k) => {
       const tokens = typeof given === 'string' ? encode(given) : given;
-      const bad = tokens.find((id) => id >= language.vocabulary);
+      const bad = tokens.find((id) => !Number.isInteger(id) || id < 0 || id >= language.vocabulary);
       if (tokens.length > 0 && tokens.length <= this.context && bad === undefined) return tokens;
       const what =
         bad === undefined
