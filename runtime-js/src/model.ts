@@ -167,6 +167,7 @@ export class Model {
     const vm = parts?.vm.stats();
     return {
       ...none,
+      launches: vm?.dispatches ?? 0,
       ...parts?.gpu?.stats,
       instructions: vm?.instructions ?? 0,
       listHits: vm?.list_hits ?? 0,

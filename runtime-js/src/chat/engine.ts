@@ -68,6 +68,8 @@ export interface EngineStats {
   readonly memoryBytes: number;
   /** Kernels of the variant that runs. */
   readonly kernels: number;
+  /** How often kernels were launched since loading. */
+  readonly launches: number;
 }
 
 export interface Engine {

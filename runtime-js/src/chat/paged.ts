@@ -171,10 +171,10 @@ export class PagedEngine implements Engine {
   }
 
   stats(): EngineStats {
-    const { bufferBytes, vmBytes } = this.#model.stats();
+    const { bufferBytes, vmBytes, launches } = this.#model.stats();
     const { gpu_kernels = [], cpu_kernels = [] } = this.#program ?? {};
     const kernels = gpu_kernels.length + cpu_kernels.length;
-    return { memoryBytes: bufferBytes + vmBytes, kernels };
+    return { memoryBytes: bufferBytes + vmBytes, kernels, launches };
   }
 
   dispose(): Promise<void> {

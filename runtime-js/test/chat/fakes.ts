@@ -116,7 +116,7 @@ export class FakeEngine implements Engine {
   }
 
   stats() {
-    return { memoryBytes: 1000, kernels: 3 };
+    return { memoryBytes: 1000, kernels: 3, launches: 0 };
   }
 
   async dispose(): Promise<void> {
