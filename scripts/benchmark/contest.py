@@ -142,8 +142,8 @@ def describe(record: Record, subject: Subject) -> Data:
     """One contender's figures; times in milliseconds."""
     warm = [s.milliseconds for s in record.warm]
     launches = median([s.launches for s in record.warm if s.launches is not None])
-    script = median(
-        [s.script_milliseconds for s in record.warm if s.script_milliseconds is not None]
+    worked = median(
+        [s.thread_milliseconds for s in record.warm if s.thread_milliseconds is not None]
     )
     return {
         "failure": record.failure,
@@ -154,24 +154,28 @@ def describe(record: Record, subject: Subject) -> Data:
         "warm_median_ms": median(warm),
         "warm_spread": spread(warm),
         "first_median_ms": median(record.first),
+        "second_median_ms": median(record.second),
         "new_shapes": _new_shapes(record, subject),
-        "launches": launches or None,  # pages cannot count those of WebAssembly
-        "script_ms": script,
-        "script_us_per_launch": script * 1e3 / launches if script and launches else None,
+        "launches": launches or None,  # nobody can count those of the rival's WebAssembly
+        "thread_ms": worked,
         **record.facts,
     }
 
 
 def _new_shapes(record: Record, subject: Subject) -> list[Data]:
+    """Both first calls at each size over a usual one when all code was compiled."""
     out = []
     for case, times in record.new_shapes.items():
         first, usual = median(times.first), median(times.later)
+        fresh = median(record.fresh_shapes[case].first)
         out.append(
             {
                 "shapes": subject.shapes[case],
                 "first_ms": first,
+                "fresh_ms": fresh,
                 "warm_ms": usual,
                 "ratio": first / usual if first and usual else None,
+                "fresh_ratio": fresh / usual if fresh and usual else None,
             }
         )
     return out

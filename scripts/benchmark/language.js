@@ -8,7 +8,7 @@ const GREEDY = {
 
 /**
  * Ways to load a model. `generate` calls `told(id)` for each token, greedily; `forget` makes room in a
- * cache of prompts, so that a prompt is computed anew.
+ * cache of prompts, so that a prompt is computed anew; `launches` so far, where it can be told.
  */
 const ENGINES = {
   async edgerelax({ script, model, backend, room }) {
@@ -27,7 +27,8 @@ const ENGINES = {
       const other = Array.from({ length: engine.context - 1 }, (_, k) => prompt.at(-1 - (k % prompt.length)));
       await write(other, 1, 1, () => undefined, () => undefined); // takes all pages
     };
-    return { generate, forget };
+    const launches = () => (backend === 'wasm' ? engine.stats().launches : counters.launches);
+    return { generate, forget, launches };
   },
   async transformers({ script, model, backend, dtype }) {
     const { AutoModelForCausalLM, Tensor, env } = await import(script);
@@ -55,7 +56,8 @@ const ENGINES = {
         },
       });
     };
-    return { generate, forget: async () => undefined };
+    const launches = () => (backend === 'wasm' ? null : counters.launches);
+    return { generate, forget: async () => undefined, launches };
   },
 };
 
@@ -68,21 +70,21 @@ async function open(config) {
   return { milliseconds: performance.now() - begun };
 }
 
-/** Generates: of each token its id, when it was there, what was launched and waited until then. */
-async function tokens({ prompt, limit, inFlight }) {
+/** Makes room, so that the prompt is computed anew. */
+async function forget(prompt) {
   await engine.forget(prompt);
-  const before = { ...counters };
+}
+
+/** Generates: of each token its id, when it was there, what was launched until then; all launches. */
+async function tokens({ prompt, limit, inFlight }) {
+  const before = engine.launches();
+  const since = () => (before === null ? null : engine.launches() - before);
   const begun = performance.now();
   const found = [];
   await engine.generate(prompt, limit, inFlight, (id) => {
-    found.push({
-      id,
-      milliseconds: performance.now() - begun,
-      launches: counters.launches - before.launches,
-      waited: counters.waited - before.waited,
-    });
+    found.push({ id, milliseconds: performance.now() - begun, launches: since() });
   });
-  return found;
+  return { tokens: found, launches: since() };
 }
 
-globalThis.language = { open, tokens };
+globalThis.language = { open, forget, tokens };

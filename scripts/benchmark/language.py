@@ -24,6 +24,7 @@ from scripts.benchmark.pages import open_page
 from scripts.benchmark.processes import WorkerProcess
 from scripts.benchmark.rounds import ContenderError
 from scripts.benchmark.statistics import median, paired_ratio
+from scripts.benchmark.thread_clock import ThreadClock
 from tests.browser.harness import ROOT, Browser
 
 MODEL = ROOT / "models" / "smollm2" / "model.gguf"
@@ -94,7 +95,11 @@ class Engine(Protocol):
         """Milliseconds of loading it. Raises ContenderError."""
 
     def tokens(self, prompt: Sequence[int], limit: int, in_flight: int) -> list[Data]:
-        """Of each generated token `id`, `milliseconds`, and what was counted till then."""
+        """Of each generated token `id`, `milliseconds`, and what was launched till then.
+
+        In pages the last one also has what prompt and tokens took together: `launched`, and
+        `worked`, the milliseconds of the page's main thread.
+        """
 
     def facts(self) -> Data:
         """Memory that it took so far."""
@@ -111,6 +116,7 @@ class PageEngine:
     config: Data
     _context: BrowserContext | None = None
     _page: Page | None = None
+    _clock: ThreadClock | None = None
 
     def open(self) -> float:
         chromium = self.browser.page.context.browser
@@ -119,29 +125,33 @@ class PageEngine:
         self._page = self._context.new_page()
         open_page(self._page, self.browser)
         self._page.add_script_tag(url=f"{self.browser.address}/language.js")
-        return float(self._evaluate("language.open", self.config)["milliseconds"])
+        self._clock = ThreadClock(self._page)
+        return float(self._timed("language.open", self.config)[0]["milliseconds"])
 
     def tokens(self, prompt: Sequence[int], limit: int, in_flight: int) -> list[Data]:
         given = {"prompt": list(prompt), "limit": limit, "inFlight": in_flight}
-        found: list[Data] = self._evaluate("language.tokens", given)
+        self._timed("language.forget", list(prompt))
+        run, worked = self._timed("language.tokens", given)
+        found: list[Data] = run["tokens"]
+        found[-1] |= {"worked": worked, "launched": run["launches"]}
         return found
 
     def facts(self) -> Data:
-        found: Data = self._evaluate("bench.facts", None)
+        found: Data = self._timed("bench.facts", None)[0]
         del found["resources"]
         return found
 
     def close(self) -> None:
         if self._context is not None:
             self._context.close()
-        self._context = self._page = None
+        self._context = self._page = self._clock = None
 
-    def _evaluate(self, function: str, argument: Data | None) -> Any:
-        if self._page is None:
+    def _timed(self, function: str, argument: Any) -> tuple[Any, float]:
+        if self._clock is None:
             raise ContenderError("not started")
         try:
             script = f"(a) => bench.patiently({function}(a), {PATIENCE})"
-            return self._page.evaluate(script, argument)
+            return self._clock.timed(script, argument)
         except Error as error:
             raise ContenderError(str(error).splitlines()[0]) from error
 
@@ -347,9 +357,8 @@ def described(entry: Entry, lengths: Lengths) -> Data:
     each = [t for run in entry.runs if (t := per_token(run, "milliseconds", entry)) is not None]
     prefill, decode = median(first), median(each)
     launches = median([n for run in entry.runs if (n := per_token(run, "launches", entry))])
-    script = None
-    if entry.in_flight == 1 and launches:  # else waiting and working overlap
-        script = median([_script(run, entry) for run in entry.runs if "waited" in run[0]])
+    ends = [run[-1] for run in entry.runs]
+    worked = median([end["worked"] / end["launched"] for end in ends if end.get("launched")])
     return {
         "failure": entry.failure,
         "is_rival": entry.is_rival,
@@ -360,22 +369,19 @@ def described(entry: Entry, lengths: Lengths) -> Data:
         "prefill_per_second": lengths.prompt * 1e3 / prefill if prefill else None,
         "decode_per_second": 1e3 / decode if decode else None,
         "launches_per_token": launches,
-        "script_us_per_launch": script * 1e3 / launches if script and launches else None,
+        "thread_ms_per_step": median(
+            [run[-1]["worked"] / len(run) for run in entry.runs if "worked" in run[-1]]
+        ),
+        "thread_us_per_launch": worked * 1e3 if worked else None,
     }
 
 
 def per_token(run: Sequence[Data], figure: str, entry: Entry) -> float | None:
     """How much a counter grows with a token, while as many steps are in flight at either end."""
     last = len(run) - entry.in_flight
-    if last < 1 or figure not in run[0]:
+    if last < 1 or run[0].get(figure) is None:
         return None
     return float(run[last][figure] - run[0][figure]) / last
-
-
-def _script(run: Sequence[Data], entry: Entry) -> float:
-    """Milliseconds of a token that were not waited for the GPU."""
-    spent, waited = (per_token(run, figure, entry) or 0.0 for figure in ("milliseconds", "waited"))
-    return spent - waited
 
 
 def compared(contenders: dict[str, Data]) -> dict[str, Data]:

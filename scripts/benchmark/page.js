@@ -1,10 +1,10 @@
 /**
- * One contender in one page. The same hooks count for both libraries what they launch on the GPU,
- * what memory they take, and how long they wait for the GPU; they are installed before either loads.
+ * One contender in one page. The same hooks count for both libraries what they launch on the GPU and
+ * what memory they take; they are installed before either loads.
  */
 'use strict';
 
-const counters = { launches: 0, gpuBytes: 0, gpuPeak: 0, waited: 0 };
+const counters = { launches: 0, gpuBytes: 0, gpuPeak: 0 };
 const memories = new Set();
 
 /** Replaces a method by one that also calls `after(result, receiver, arguments)`. */
@@ -16,18 +16,6 @@ function hook(type, name, after) {
     after(result, this, given);
     return result;
   };
-}
-
-let waits = 0;
-let waitingSince = 0;
-
-/** Adds the time until a promise settles to what was waited; overlapping waits count once. */
-function wait(promise) {
-  if (waits++ === 0) waitingSince = performance.now();
-  const settled = () => {
-    if (--waits === 0) counters.waited += performance.now() - waitingSince;
-  };
-  promise.then(settled, settled);
 }
 
 function hookGpu() {
@@ -47,8 +35,6 @@ function hookGpu() {
     counters.gpuPeak = Math.max(counters.gpuPeak, counters.gpuBytes);
   });
   hook(globalThis.GPUBuffer, 'destroy', (_, buffer) => release(numbers.get(buffer)));
-  hook(globalThis.GPUBuffer, 'mapAsync', wait);
-  hook(globalThis.GPUQueue, 'onSubmittedWorkDone', wait);
   for (const name of ['dispatchWorkgroups', 'dispatchWorkgroupsIndirect']) {
     hook(globalThis.GPUComputePassEncoder, name, () => counters.launches++);
   }
@@ -129,7 +115,7 @@ function difference(got, wanted) {
   return gap && gap / scale;
 }
 
-/** Ways to load a model and to run it on one of the cases. */
+/** Ways to load a model and to run it on one of the cases; `launches` so far, where it can be told. */
 const LIBRARIES = {
   async edgerelax({ script, model, backend, threads }) {
     const { load } = await import(script);
@@ -137,6 +123,7 @@ const LIBRARIES = {
     return {
       run: (inputs) => loaded.run(inputs),
       prepare: (inputs) => inputs,
+      launches: () => (backend === 'wasm' ? loaded.stats().launches : counters.launches),
       dispose: () => loaded.dispose(),
     };
   },
@@ -158,14 +145,17 @@ const LIBRARIES = {
             new ort.Tensor(ORT_TYPES[t.dtype], t.data, t.shape),
           ]),
         ),
+      launches: () => (backend === 'wasm' ? null : counters.launches),
       dispose: () => session.release(),
     };
   },
 };
 
 let cases = [];
-let runner;
+let given;
+const runners = []; // those before the last stay: code lives as long as what it was compiled for
 const prepared = new Map();
+let kept = [];
 
 function worst(outputs, expected) {
   return Math.max(...Object.entries(expected).map(([n, wanted]) => difference(outputs[n], wanted)));
@@ -177,31 +167,41 @@ const sayable = (gap) => (Number.isFinite(gap) ? gap : 'infinite');
 /** Loads library and model and runs the first case: milliseconds until its outputs are there. */
 async function start(config) {
   cases = await readCases(config.cases);
+  given = config;
+  return again();
+}
+
+/** Loads the model, beside what was loaded before, and runs the first case. */
+async function again() {
   const begun = performance.now();
-  runner = await LIBRARIES[config.library](config);
-  prepared.set(0, runner.prepare(cases[0].inputs));
-  const outputs = await runner.run(prepared.get(0));
+  runners.push(await LIBRARIES[given.library](given));
+  const outputs = await runners.at(-1).run(inputsOf(0));
   const milliseconds = performance.now() - begun;
   return { milliseconds, gap: sayable(worst(outputs, cases[0].expected)) };
 }
 
-/** Runs a case `calls` times in a row: milliseconds of each, of all in JavaScript, launches. */
+function inputsOf(number) {
+  if (!prepared.has(number)) prepared.set(number, runners.at(-1).prepare(cases[number].inputs));
+  return prepared.get(number);
+}
+
+/** Runs a case `calls` times in a row: milliseconds of each, launches. Their outputs are kept. */
 async function sample({ number, calls }) {
-  const { inputs, expected } = cases[number];
-  if (!prepared.has(number)) prepared.set(number, runner.prepare(inputs));
-  const given = prepared.get(number);
-  const kept = [];
-  const launches = counters.launches;
-  const waited = counters.waited;
+  const inputs = inputsOf(number);
+  const { run, launches } = runners.at(-1);
+  kept = [];
+  const before = launches();
   const begun = performance.now();
-  for (let k = 0; k < calls; k++) kept.push(await runner.run(given));
-  const total = performance.now() - begun;
-  return {
-    milliseconds: total / calls,
-    script_milliseconds: (total - (counters.waited - waited)) / calls,
-    launches: (counters.launches - launches) / calls,
-    gap: sayable(Math.max(...kept.map((outputs) => worst(outputs, expected)))),
-  };
+  for (let k = 0; k < calls; k++) kept.push(await run(inputs));
+  const milliseconds = (performance.now() - begun) / calls;
+  return { milliseconds, launches: before === null ? null : (launches() - before) / calls };
+}
+
+/** How far the outputs that were kept are from a case's. */
+async function compare(number) {
+  const gap = Math.max(...kept.map((outputs) => worst(outputs, cases[number].expected)));
+  kept = [];
+  return { gap: sayable(gap) };
 }
 
 function facts() {
@@ -227,4 +227,4 @@ function patiently(step, seconds = 120) {
 
 hookWebAssembly();
 hookGpu();
-globalThis.bench = { start, sample, facts, adapter, patiently };
+globalThis.bench = { start, again, sample, compare, facts, adapter, patiently };

@@ -1,5 +1,6 @@
 """docs/bench.md, from the figures that a run left as JSON."""
 
+import statistics
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from scripts.benchmark.tables import milliseconds, percent, ratio
 
 Data = Mapping[str, Any]
 MOST_KERNELS = 12
+LEAST_POINTS = 3  # through two any line goes
 BUSY = 0.2  # of all cores' time
 OURS = "edgerelax"
 
@@ -24,6 +26,7 @@ def page(result: Data) -> str:
     parts = [HEAD, *_machine(result["machine"]), *(_targets(result) if result["models"] else ())]
     for host, title in _hosts(result):
         parts += [f"## {title}", _times(result, host), _footprint(result, host)]
+        parts += [straight_line(result, host)] if host == "webgpu" else []
     parts += _ablations(result.get("ablation") or {})
     parts += language_section(result.get("language") or {})
     parts += memory_section(result.get("memory") or {})
@@ -78,7 +81,8 @@ def _targets(result: Data) -> Iterator[str]:
             right = [(o, t) for o, t in pairs if o["equal"] and t["equal"]]
             warm = [t["warm_ratio"] for _, t in right]
             known = [w for w in warm if w is not None]
-            news = [n["ratio"] for o, _ in pairs for n in o["new_shapes"]]
+            news, fresh = ([s[k] for o, _ in pairs for s in o["new_shapes"] if k in s]
+                           for k in ("ratio", "fresh_ratio"))  # fmt: skip
             goal = f"{goals[host]} / 0.3" if host in goals else "-"
             rows.append(
                 (
@@ -89,6 +93,7 @@ def _targets(result: Data) -> Iterator[str]:
                     ratio(geometric_mean(t["first_ratio"] for _, t in right)),
                     goal,
                     ratio(geometric_mean(news)),
+                    ratio(geometric_mean(fresh)),
                     f"{len(known)} of {len(pairs)}",
                 )
             )
@@ -97,7 +102,8 @@ def _targets(result: Data) -> Iterator[str]:
         "Geometric means over the models where the outputs of both are right; the goal for a call "
         "at a new shape is 1.2 usual calls."
     )
-    head = ("host", "rival", "warm", "worst", "first", "goals", "new shape", "models compared")
+    head = ("host", "rival", "warm", "worst", "first", "goals", "new shape", "new shape, fresh",
+            "models compared")  # fmt: skip
     yield table(head, rows)
 
 
@@ -114,14 +120,20 @@ def _times(result: Data, host: str) -> str:
                 milliseconds(ours["first_median_ms"]),
                 milliseconds(theirs["first_median_ms"]),
                 f"**{ratio(theirs['first_ratio'])}**",
-                ratio(geometric_mean(n["ratio"] for n in ours["new_shapes"])),
-                ratio(geometric_mean(n["ratio"] for n in theirs["new_shapes"])),
+                milliseconds(ours.get("second_median_ms")),
+                milliseconds(theirs.get("second_median_ms")),
+                *(
+                    ratio(geometric_mean(n.get(figure) for n in side["new_shapes"]))
+                    for figure in ("ratio", "fresh_ratio")
+                    for side in (ours, theirs)
+                ),
                 _difference(ours),
                 _difference(theirs),
             )
         )
     head = ("model", "rival", "warm ms", "theirs", "ratio", "first ms", "theirs", "ratio",
-            "new shape", "theirs", "difference", "theirs")  # fmt: skip
+            "second ms", "theirs", "new shape", "theirs", "new shape, fresh", "theirs",
+            "difference", "theirs")  # fmt: skip
     return table(head, rows)
 
 
@@ -143,24 +155,22 @@ def _footprint(result: Data, host: str) -> str:
     rows = []
     for model, data in result["models"].items():
         for name, found in data["hosts"].get(host, {}).items():
-            if host.startswith("wasm") and name == OURS:  # the same program as natively
-                native = data["hosts"].get("cpu", {}).get(OURS, {})
-                found = {**found, "launches": native.get("launches")}
-            rows.append((model, name, *_took(found)))
+            rows.append((model, name, *_took(found, host == "webgpu")))
     return table(("model", "library", *COLUMNS), rows)
 
 
 COLUMNS = ("fetched", "gzipped", "model without weights", "memory", "planned activations",
-           "launches", "JavaScript ms a call", "µs a launch")  # fmt: skip
+           "launches", "main thread ms a call", "µs a launch")  # fmt: skip
 
 
-def _took(found: Data) -> list[str]:
+def _took(found: Data, on_gpu: bool) -> list[str]:
     download = found.get("download") or {}
     memory = found.get("resident_growth_bytes")
     if "wasm_bytes" in found:
         memory = found["wasm_bytes"] + found["gpu_peak_bytes"]
     graph = download.get("graph_bytes")
-    launches, script = found["launches"], found["script_us_per_launch"]
+    launches, worked = found["launches"], found.get("thread_ms")
+    each = "?" if worked is None or not launches else f"{worked * 1e3 / launches:.1f}"
     return [
         size(download.get("bytes")),
         size(download.get("gzip_bytes")),
@@ -168,9 +178,32 @@ def _took(found: Data) -> list[str]:
         size(memory),
         size(found.get("activations")),
         "?" if not launches else f"{launches:.0f}",
-        milliseconds(found.get("script_ms")),
-        "?" if script is None else f"{script:.1f}",
+        milliseconds(worked),
+        each if on_gpu else "-",
     ]
+
+
+def straight_line(result: Data, host: str) -> str:
+    """What a launch costs the main thread when the fixed part of a call is taken away.
+
+    Nothing where models of fewer than LEAST_POINTS counts of launches were measured.
+    """
+    found: dict[str, dict[float, float]] = {}
+    for model in result["models"].values():
+        for name, data in model["hosts"].get(host, {}).items():
+            if data["launches"] and data.get("thread_ms") is not None:
+                found.setdefault(name, {})[data["launches"]] = data["thread_ms"]
+    lines = []
+    for name, points in found.items():
+        if len(points) >= LEAST_POINTS:
+            slope, fixed = statistics.linear_regression(list(points), list(points.values()))
+            lines.append(f"{name} {slope * 1e3:.1f} µs a launch and {fixed:.2f} ms a call")
+    if not lines:
+        return ""
+    return (
+        "Main thread by launches, the straight line nearest to the models (least squares): "
+        f"{'; '.join(lines)}."
+    )
 
 
 def _ablations(ablation: Data) -> Iterator[str]:

@@ -13,6 +13,7 @@ from urllib.parse import urlparse
 from playwright.sync_api import BrowserContext, Error, Page, Route
 
 from scripts.benchmark.rounds import ContenderError, Sample
+from scripts.benchmark.thread_clock import ThreadClock
 from tests.browser.harness import ROOT, Browser, chromium
 
 HERE = Path(__file__).resolve().parent
@@ -50,6 +51,7 @@ class PageContender:
     scripts: tuple[str, ...] = ()  # beside page.js, after it
     _context: BrowserContext | None = None
     _page: Page | None = None
+    _clock: ThreadClock | None = None
 
     def start(self) -> Sample:
         """A fresh context; the time starts before the library's script is fetched."""
@@ -63,6 +65,7 @@ class PageContender:
             _isolate_workers(self._page)
         for script in self.scripts:
             self._page.add_script_tag(url=f"{self.browser.address}/{script}")
+        self._clock = ThreadClock(self._page)
         script = f"ort/{ORT_SCRIPTS[self.backend]}"
         config = {
             "library": self.library,
@@ -75,11 +78,16 @@ class PageContender:
         found = self._evaluate("start", config)
         return Sample(found["milliseconds"], _gap(found))
 
+    def again(self) -> Sample:
+        """In the same page, so that its browser has the code of the model compiled."""
+        found = self._evaluate("again", None)
+        return Sample(found["milliseconds"], _gap(found))
+
     def sample(self, case: int, calls: int) -> Sample:
-        found = self._evaluate("sample", {"number": case, "calls": calls})
-        return Sample(
-            found["milliseconds"], _gap(found), found["launches"], found["script_milliseconds"]
-        )
+        given = {"number": case, "calls": calls}
+        found, worked = self._timed("sample", given)
+        gap = _gap(self._evaluate("compare", case))
+        return Sample(found["milliseconds"], gap, found["launches"], worked / calls)
 
     def facts(self) -> dict[str, Any]:
         """Bytes fetched (raw and gzipped) without weights, wasm memory, the peak of GPU buffers."""
@@ -100,7 +108,7 @@ class PageContender:
     def close(self) -> None:
         if self._context is not None:
             self._context.close()
-        self._context = self._page = None
+        self._context = self._page = self._clock = None
 
     def _files(self, urls: list[str]) -> list[Path]:
         """What the library fetched beside the page, the cases and the weights."""
@@ -118,11 +126,15 @@ class PageContender:
             if name not in own and "/weights-" not in name and not name.endswith(".onnx")
         ]
 
-    def _evaluate(self, function: str, argument: Mapping[str, Any] | None) -> Any:
-        if self._page is None:
+    def _evaluate(self, function: str, argument: Any) -> Any:
+        return self._timed(function, argument)[0]
+
+    def _timed(self, function: str, argument: Any) -> tuple[Any, float]:
+        """With the milliseconds that the main thread worked for it."""
+        if self._clock is None:
             raise ContenderError("not started")
         try:
-            return self._page.evaluate(f"(a) => bench.patiently(bench.{function}(a))", argument)
+            return self._clock.timed(f"(a) => bench.patiently(bench.{function}(a))", argument)
         except Error as error:
             raise ContenderError(str(error).splitlines()[0]) from error
 

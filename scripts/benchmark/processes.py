@@ -88,6 +88,11 @@ class ProcessContender:
         )
         return Sample(found["milliseconds"], found["gap"])
 
+    def again(self) -> Sample:
+        """A second session in the same process."""
+        found = self._process.ask(do="again")
+        return Sample(found["milliseconds"], found["gap"])
+
     def sample(self, case: int, calls: int) -> Sample:
         found = self._process.ask(do="sample", number=case, calls=calls)
         return Sample(found["milliseconds"], found["gap"], found.get("launches"))

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 SAMPLE_SECONDS = 0.03  # of calls in one sample, so that a clock of 0.1 ms is fine enough
 MOST_CALLS = 100
 LEAST_ROUNDS = 3
+SETTLE_SECONDS = 0.5  # of calls at a size, so that what is compiled in the background is there
+LEAST_SETTLING = 3
 
 
 class ContenderError(Exception):
@@ -17,12 +19,15 @@ class ContenderError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Calls in a row at one size: the mean of their milliseconds; the largest difference."""
+    """Calls in a row at one size: the mean of their milliseconds; the largest difference.
+
+    `thread_milliseconds`: what the page's main thread worked for a call.
+    """
 
     milliseconds: float
     gap: float
     launches: float | None = None
-    script_milliseconds: float | None = None
+    thread_milliseconds: float | None = None
 
 
 class Contender(Protocol):
@@ -32,6 +37,9 @@ class Contender(Protocol):
 
     def start(self) -> Sample:
         """Load and run the first case, nothing being warm. Raises ContenderError."""
+
+    def again(self) -> Sample:
+        """Load anew beside what is loaded and run the first case. Raises ContenderError."""
 
     def sample(self, case: int, calls: int) -> Sample:
         """Run a case some times in a row. Raises ContenderError."""
@@ -65,10 +73,16 @@ class NewShape:
 
 @dataclass(slots=True)
 class Record:
-    """All samples of one contender. `failure` says why there are no more."""
+    """All samples of one contender. `failure` says why there are no more.
+
+    `fresh_shapes` were called after a start, when kernels may not have run yet; `new_shapes` in a
+    model that was loaded again, whose kernels had all been compiled for the one before.
+    """
 
     first: list[float] = field(default_factory=list)
+    second: list[float] = field(default_factory=list)
     warm: list[Sample] = field(default_factory=list)
+    fresh_shapes: dict[int, NewShape] = field(default_factory=dict)
     new_shapes: dict[int, NewShape] = field(default_factory=dict)
     gap: float = 0.0
     facts: dict[str, Any] = field(default_factory=dict)
@@ -81,7 +95,7 @@ class Record:
 
 
 class Race:
-    """Measures contenders against each other: first runs, new shapes, warm rounds."""
+    """Measures contenders against each other: first runs, warm rounds, new shapes."""
 
     def __init__(self, contenders: Sequence[Contender], effort: Effort) -> None:
         self.contenders, self.effort = contenders, effort
@@ -94,6 +108,8 @@ class Race:
             self._warm_rounds(warm)
             for contender in self._running():
                 self.records[contender.name].facts = contender.facts()
+            if cases > 1:
+                self._shapes_again(cases)
         finally:
             for contender in self.contenders:
                 contender.close()
@@ -104,10 +120,13 @@ class Race:
         alive = [c for c in self.contenders if self.records[c.name].failure is None]
         return alive[::-1] if turn % 2 else alive
 
-    def _try(self, contender: Contender, case: int | None, calls: int = 1) -> Sample | None:
+    def _try(
+        self, contender: Contender, case: int | None, calls: int = 1, again: bool = False
+    ) -> Sample | None:
         record = self.records[contender.name]
+        start = contender.again if again else contender.start
         try:
-            sample = contender.start() if case is None else contender.sample(case, calls)
+            sample = start() if case is None else contender.sample(case, calls)
         except ContenderError as failure:
             record.failure = str(failure)
             return None
@@ -115,7 +134,7 @@ class Race:
         return sample
 
     def _starts(self, cases: int) -> None:
-        """Fresh starts; after each the other cases are new, and are called in order."""
+        """Fresh starts; after each the first case settles, then the others are called in order."""
         begun = time.monotonic()
         for turn in range(self.effort.starts):
             if turn and time.monotonic() - begun > self.effort.seconds:
@@ -124,16 +143,41 @@ class Race:
                 sample = self._try(contender, None)
                 if sample is not None:
                     self.records[contender.name].first.append(sample.milliseconds)
+            for contender in self._running(turn) if cases > 1 else ():
+                second = self._settle(contender, 0)
+                if second is not None:
+                    self.records[contender.name].second.append(second)
             for case in range(1, cases):
                 for contender in self._running(case + turn):
-                    self._new_shape(contender, case)
+                    self._new_shape(contender, case, self.records[contender.name].fresh_shapes)
 
-    def _new_shape(self, contender: Contender, case: int) -> None:
+    def _shapes_again(self, cases: int) -> None:
+        """All cases settle; then a model loaded again meets each for the first time."""
+        for contender in self._running():
+            for case in range(cases):
+                self._settle(contender, case)
+            self._try(contender, None, again=True)
+        for contender in self._running():
+            self._settle(contender, 0)
+        for case in range(1, cases):
+            for contender in self._running(case):
+                self._new_shape(contender, case, self.records[contender.name].new_shapes)
+
+    def _settle(self, contender: Contender, case: int) -> float | None:
+        """Milliseconds of one call; as many more follow as fill SETTLE_SECONDS at that pace."""
+        sample = self._try(contender, case)
+        if sample is None:
+            return None
+        pace = sample.milliseconds
+        self._try(contender, case, calls_for(pace, SETTLE_SECONDS, LEAST_SETTLING))
+        return pace
+
+    def _new_shape(self, contender: Contender, case: int, into: dict[int, NewShape]) -> None:
         """The first call at a case, then three more."""
         samples = [self._try(contender, case) for _ in range(4)]
         times = [s.milliseconds for s in samples if s is not None]
         if len(times) == len(samples):
-            found = self.records[contender.name].new_shapes.setdefault(case, NewShape())
+            found = into.setdefault(case, NewShape())
             found.first.append(times[0])
             found.later.extend(times[1:])
 
@@ -154,6 +198,6 @@ class Race:
                     self.records[contender.name].warm.append(sample)
 
 
-def calls_for(milliseconds: float) -> int:
-    """How many calls of that length make a sample long enough for the clock."""
-    return max(1, min(MOST_CALLS, math.ceil(SAMPLE_SECONDS * 1e3 / max(milliseconds, 0.01))))
+def calls_for(milliseconds: float, seconds: float = SAMPLE_SECONDS, least: int = 1) -> int:
+    """How many calls of that length make a sample long enough for the clock, or fill `seconds`."""
+    return max(least, min(MOST_CALLS, math.ceil(seconds * 1e3 / max(milliseconds, 0.01))))

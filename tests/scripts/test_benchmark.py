@@ -38,15 +38,18 @@ class Fake:
     def start(self) -> Sample:
         return self._next("start")
 
+    def again(self) -> Sample:
+        return self._next("again")
+
     def sample(self, case: int, calls: int) -> Sample:
-        return self._next(str(case))
+        return self._next(f"{case}" if calls == 1 else f"{case} x{calls}")
 
     def _next(self, what: str) -> Sample:
         self.log.append(f"{self.name} {what}")
         found = self.times.pop(0) if len(self.times) > 1 else self.times[0]
         if found is None:
             raise ContenderError("it broke")
-        return Sample(found, self.gap, 2.0)
+        return Sample(found, self.gap, 2.0, found / 2)
 
     def facts(self) -> dict[str, Any]:
         return {"wasm_bytes": 5, "gpu_peak_bytes": 0}
@@ -79,17 +82,24 @@ def test_a_slow_spell_leaves_the_paired_ratio_alone() -> None:
 
 def test_samples_are_long_enough_for_the_clock() -> None:
     assert calls_for(1000.0) == 1 and calls_for(10.0) == 3 and calls_for(0.0) == 100
+    assert calls_for(20.0, 0.5, 3) == 25 and calls_for(9000.0, 0.5, 3) == 3
 
 
 def test_contenders_take_turns_and_the_order_turns_round() -> None:
     log: list[str] = []
-    race = Race([Fake("a", [1.0], log), Fake("b", [2.0], log)], Effort(2, 2, 60.0))
+    race = Race([Fake("a", [10.0], log), Fake("b", [20.0], log)], Effort(2, 2, 60.0))
     records = race.run(cases=2, warm=1)
     new = [["b 1"] * 4 + ["a 1"] * 4, ["a 1"] * 4 + ["b 1"] * 4]
-    starts = ["a start", "b start", *new[0], "b start", "a start", *new[1]]
-    assert log == [*starts, "a 1", "a 1", "b 1", "b 1", "a 1", "b 1", "b 1", "a 1"]
-    assert [s.milliseconds for s in records["b"].warm] == [2.0, 2.0]
-    assert records["a"].first == [1.0, 1.0] and len(records["a"].new_shapes[1].later) == 6
+    settle = {"a": ["a 0", "a 0 x50"], "b": ["b 0", "b 0 x25"]}
+    both = [settle["a"] + settle["b"], settle["b"] + settle["a"]]
+    starts = ["a start", "b start", *both[0], *new[0], "b start", "a start", *both[1], *new[1]]
+    warm = ["a 1", "a 1", "b 1", "b 1", "a 1 x3", "b 1 x2", "b 1 x2", "a 1 x3"]
+    again = [*settle["a"], "a 1", "a 1 x50", "a again", *settle["b"], "b 1", "b 1 x25", "b again"]
+    assert log == [*starts, *warm, *again, *both[0], *new[0]]
+    assert [s.milliseconds for s in records["b"].warm] == [20.0, 20.0]
+    assert records["a"].first == [10.0, 10.0] and records["a"].second == [10.0, 10.0]
+    assert len(records["a"].fresh_shapes[1].later) == 6
+    assert len(records["a"].new_shapes[1].later) == 3
 
 
 def test_one_start_and_three_rounds_however_little_time() -> None:
@@ -153,8 +163,13 @@ def test_the_page_says_what_was_measured(tmp_path: Path) -> None:
     executable = api.compile(model.model)
     model.artifacts[()] = Artifact(tmp_path, 1.0, executable.artifact.manifest)
     log: list[str] = []
-    fakes = [Fake("edgerelax", [2.0], log), Fake("onnxruntime-1", [4.0], log)]
+    times: list[float | None] = [2.0] * 23
+    times[3], times[19] = 6.0, 3.0  # the first call at a size: after the start, in the second model
+    fakes = [Fake("edgerelax", times, log), Fake("onnxruntime-1", [4.0], log)]
     told = contest.told(Race(fakes, Effort(1, 3, 9.0)).run(2, 1), model)
+    (new,) = told["edgerelax"]["new_shapes"]
+    assert new == {"shapes": "3x8", "first_ms": 3.0, "fresh_ms": 6.0, "warm_ms": 2.0,
+                   "ratio": 1.5, "fresh_ratio": 3.0}  # fmt: skip
     machine = {
         "date": "today", "processor": "p", "cores": 2, "system": "s", "busy": 0.0,
         "adapters": {"webgpu": "google swiftshader", "wgpu": None}, "versions": {"x": "1"},
@@ -173,6 +188,19 @@ def test_the_page_says_what_was_measured(tmp_path: Path) -> None:
         }
     )  # fmt: skip
     assert "| product (3x8) | onnxruntime-1 | 2.00 ±0% | 4.00 ±0% | **0.50** |" in page
+    assert "| **0.50** | 2.00 | 4.00 | 1.50 | 1.00 | 3.00 | 1.00 | 0e+00 | 0e+00 |" in page
     assert "Not measured: no clock" in page
     assert "| k | map | 1.000 | 100% | 1 | 1.0 MB | 2.00 | 2.00 | memory | 50% |" in page
     assert "say nothing about real GPUs" in page
+
+
+def test_a_line_through_the_models_tells_what_a_launch_costs() -> None:
+    def page(host: str, counts: dict[int, float]) -> str:
+        told = [{"launches": n, "thread_ms": ms} for n, ms in counts.items()]
+        models = {str(k): {"hosts": {host: {"edgerelax": data}}} for k, data in enumerate(told)}
+        return page_of_docs.straight_line({"models": models}, host)
+
+    assert "edgerelax 3.0 µs a launch and 0.25 ms a call." in page(
+        "webgpu", {10: 0.28, 20: 0.31, 100: 0.55}
+    )
+    assert page("webgpu", {10: 0.28, 20: 0.31}) == ""

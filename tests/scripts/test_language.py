@@ -27,6 +27,7 @@ class Fake:
     name: str
     wrong: int | None = None
     fails: bool = False
+    counts: bool = True
     closed: bool = False
     prompts: list[Sequence[int]] = field(default_factory=list)
 
@@ -38,15 +39,16 @@ class Fake:
     def tokens(self, prompt: Sequence[int], limit: int, in_flight: int) -> list[dict[str, Any]]:
         self.log.append(self.name)
         self.prompts.append(prompt)
-        return [
+        found: list[dict[str, Any]] = [
             {
                 "id": -1 if k == self.wrong else prompt[-1] + 1 + k,
                 "milliseconds": self.first + k * self.each,
-                "launches": 50 + 30 * min(k + in_flight - 1, limit - 1),
-                "waited": self.first + k * (self.each - 1.5),
+                "launches": 50 + 30 * min(k + in_flight - 1, limit - 1) if self.counts else None,
             }
             for k in range(limit)
         ]
+        found[-1] |= {"worked": 7.0, "launched": 140 if self.counts else None}
+        return found
 
     def facts(self) -> dict[str, Any]:
         return {"resident_growth_bytes": 2e6}
@@ -98,8 +100,8 @@ def test_speeds_and_ratios() -> None:
     assert theirs["first_ratio"] == theirs["token_ratio"] == pytest.approx(0.5)
     assert ours["load_ms"] == 5.0
     assert ours["launches_per_token"] == contenders["ours, 2"]["launches_per_token"] == 30
-    assert ours["script_us_per_launch"] == pytest.approx(1500 / 30)
-    assert contenders["ours, 2"]["script_us_per_launch"] is None
+    assert ours["thread_us_per_launch"] == pytest.approx(7000 / 140)
+    assert ours["thread_ms_per_step"] == pytest.approx(7 / 4)
 
 
 def test_counters_are_read_where_as_many_steps_are_in_flight() -> None:
@@ -135,21 +137,21 @@ def test_who_fails_leaves_the_others_alone() -> None:
 def test_the_section_says_what_was_found() -> None:
     page = "\n".join(language_section(told(held()[0])))
     assert "### Here" in page and "8 tokens of a prompt, 4 generated, 3 prompts." in page
-    assert (
-        "| ours, 1 | 200 | 1.00 | 500 | 1.00 | 40.0 | 5.00 | 2.0 MB | 30 | 50.0 | 4 of 4 |" in page
-    )
+    row = "| ours, 1 | 200 | 1.00 | 500 | 1.00 | 40.0 | 5.00 | 2.0 MB | 30 |"
+    assert f"{row} 1.75 | - | 4 of 4 |" in page
+    on_gpu = {"model": "A", "transformers": "4", "hosts": {"webgpu": held()[0]}}
+    assert f"{row} 1.75 | 50.0 | 4 of 4 |" in "\n".join(language_section(on_gpu))
     assert "| theirs | 100 | 0.50 | 250 | 0.50 | 80.0 |" in page
     assert list(language_section({})) == []
 
 
-def test_launches_of_webassembly_are_counted_natively() -> None:
-    pages = contest([Entry("edgerelax, 1", Fake(1, 1, [], ""), False)])
-    pages["contenders"]["edgerelax, 1"]["launches_per_token"] = None
-    native = contest([Entry("edgerelax", Fake(1, 1, [], ""), False)])
-    for hosts, count in (({"wasm": pages, "cpu": native}, "30"), ({"wasm": pages}, "?")):
-        page = "\n".join(language_section({"model": "A", "transformers": "4", "hosts": hosts}))
-        (row,) = (line for line in page.splitlines() if line.startswith("| edgerelax, 1 |"))
-        assert row.split(" | ")[8] == count
+def test_who_does_not_tell_launches() -> None:
+    pages = contest([Entry("theirs", Fake(1, 1, [], "", counts=False), True)])
+    data = pages["contenders"]["theirs"]
+    assert data["launches_per_token"] is None and data["thread_us_per_launch"] is None
+    page = "\n".join(language_section(told(pages)))
+    (row,) = (line for line in page.splitlines() if line.startswith("| theirs |"))
+    assert row.split(" | ")[8:11] == ["?", "1.75", "-"]
 
 
 def told(found: dict[str, Any]) -> dict[str, Any]:
