@@ -16,6 +16,7 @@ import {
   text,
 } from '../schema.ts';
 import { tensor } from './drawing.ts';
+import { Reviving } from './reviving.ts';
 
 const BATCH = 16; // texts that one run takes: they are padded to the longest
 
@@ -61,11 +62,12 @@ export class Embedder {
   readonly context: number;
   readonly embeddings: { readonly create: (request: EmbeddingRequest) => Promise<Embeddings> };
   readonly #parts: EmbedderParts;
-  #lost = false;
+  readonly #reviving: Reviving;
 
   constructor(parts: EmbedderParts) {
     const { model, language, name } = parts;
     this.#parts = parts;
+    this.#reviving = new Reviving(model);
     this.name = name;
     this.backend = model.backend;
     this.context = language.context;
@@ -141,7 +143,7 @@ export class Embedder {
     texts: readonly (readonly number[])[],
     signal: AbortSignal | undefined,
   ): Promise<Float32Array[]> {
-    const { model, language } = this.#parts;
+    const { language } = this.#parts;
     const width = Math.max(...texts.map(({ length }) => length));
     const tokens = new BigInt64Array(texts.length * width);
     for (const [k, text] of texts.entries()) tokens.set(text.map(BigInt), k * width);
@@ -151,27 +153,10 @@ export class Embedder {
       lengths: tensor(lengths, texts.length),
     };
     const options = { function: language.functions['embed'] as string, ...(signal && { signal }) };
-    await this.#revive();
-    try {
-      const all = (await model.run(inputs, options))['embeddings']?.data as Float32Array;
-      const size = all.length / texts.length;
-      return texts.map((_, k) => all.slice(k * size, (k + 1) * size));
-    } catch (error) {
-      this.#lost ||= error instanceof EdgeRelaxError && error.code === 'lost';
-      throw error;
-    }
-  }
-
-  /** After its device was lost the model is loaded anew. */
-  async #revive(): Promise<void> {
-    if (!this.#lost) return;
-    this.#lost = false;
-    try {
-      await this.#parts.model.reload();
-    } catch (error) {
-      this.#lost = true;
-      throw error;
-    }
+    await this.#reviving.revive();
+    const all = (await this.#reviving.run(inputs, options))['embeddings']?.data as Float32Array;
+    const size = all.length / texts.length;
+    return texts.map((_, k) => all.slice(k * size, (k + 1) * size));
   }
 }
 

@@ -2,14 +2,14 @@
 
 import { EdgeRelaxError } from '../errors.ts';
 import { load, type LoadOptions } from '../index.ts';
-import { type LanguageInfo, SPEECH } from '../manifest.ts';
+import type { LanguageInfo } from '../manifest.ts';
 import { type Check, isRecord, mapOf, object, text } from '../schema.ts';
 import { Source } from '../source.ts';
 import { Chat } from './chat.ts';
 import type { Engine, Sampling } from './engine.ts';
 import { Embedder } from './embedder.ts';
 import { type ImagePlan, imagePlan } from './images.ts';
-import { type EngineOptions, generating, openEngine } from './paged.ts';
+import { type EngineOptions, generating, languageOf, openEngine } from './paged.ts';
 import { Sum } from './progress.ts';
 import { encoding, Tokenizer } from './tokenizer.ts';
 
@@ -39,14 +39,8 @@ export async function openChat(url: string | URL, options: LoadChatOptions): Pro
   const { signal, fetch, cache, onProgress } = loading;
   const progress = new Sum(onProgress);
   const source = await Source.open(url, { signal, fetch, cache, onProgress: progress.of('text') });
-  const { language } = source.manifest;
-  if (!language) {
-    throw new EdgeRelaxError('format', 'this artifact is of no language model; use load for it');
-  }
-  if (source.manifest.assets.includes(SPEECH)) {
-    throw new EdgeRelaxError('format', 'this artifact is of a speech model; use loadTranscriber');
-  }
-  if (open === openEngine) generating(language);
+  const language = languageOf(source.manifest);
+  if (open === openEngine) generating(source.manifest);
   const failure = new AbortController();
   const either = AbortSignal.any([failure.signal, ...(signal ? [signal] : [])]);
   const opening = open(url, { ...loading, signal: either, onProgress: progress.of('model') });

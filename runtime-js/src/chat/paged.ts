@@ -11,7 +11,7 @@
 
 import { EdgeRelaxError, throwIfAborted } from '../errors.ts';
 import { load, type LoadOptions } from '../index.ts';
-import type { LanguageInfo, ProgramInfo } from '../manifest.ts';
+import { type LanguageInfo, type Manifest, type ProgramInfo, SPEECH } from '../manifest.ts';
 import type { Model, Outputs } from '../model.ts';
 import type { TensorData } from '../tensors.ts';
 import {
@@ -57,7 +57,7 @@ export async function openEngine(url: string | URL, options: EngineOptions = {})
   checkCount('texts', texts);
   const model = await load(url, loading);
   try {
-    const engine = new PagedEngine(model, generating(model.manifest.language), options);
+    const engine = new PagedEngine(model, generating(model.manifest), options);
     await engine.allocate();
     return engine;
   } catch (error) {
@@ -70,11 +70,18 @@ interface Generating extends LanguageInfo {
   readonly page_size: number;
 }
 
-/** What the manifest says of a model that generates. */
-export function generating(language: LanguageInfo | null): Generating {
+/** What the manifest says of a model that writes. Throws `format` for one that does not. */
+export function languageOf({ language, assets }: Manifest): LanguageInfo {
   if (!language) {
     throw new EdgeRelaxError('format', 'this artifact is of no language model; use load for it');
   }
+  if (!assets.includes(SPEECH)) return language;
+  throw new EdgeRelaxError('format', 'this artifact is of a speech model; use loadTranscriber');
+}
+
+/** The same of a model that generates with the engine here. */
+export function generating(manifest: Manifest): Generating {
+  const language = languageOf(manifest);
   const { page_size, functions } = language;
   const lost = ROLES.find((role) => !Object.hasOwn(functions, role));
   if (page_size === null || lost !== undefined) {

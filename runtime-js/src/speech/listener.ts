@@ -2,6 +2,7 @@
 
 import { tensor } from '../chat/drawing.ts';
 import { bucket } from '../chat/pages.ts';
+import { Reviving } from '../chat/reviving.ts';
 import { EdgeRelaxError } from '../errors.ts';
 import type { LanguageInfo, Manifest, SymbolInfo } from '../manifest.ts';
 import type { Model, Outputs } from '../model.ts';
@@ -52,10 +53,11 @@ export class Listener {
   /** Pages of a whole text. */
   readonly #most: number;
   readonly #samples: SymbolInfo;
-  #lost = false;
+  readonly #reviving: Reviving;
 
   private constructor(model: Model, language: Hearing) {
     this.#model = model;
+    this.#reviving = new Reviving(model);
     this.#language = language;
     this.context = language.context;
     this.vocabulary = language.vocabulary;
@@ -73,7 +75,7 @@ export class Listener {
 
   /** Takes a window's audio, or less; the text begins anew. */
   async hear(audio: Float32Array, signal: AbortSignal | undefined): Promise<void> {
-    await this.#revive();
+    await this.#reviving.revive();
     const { lo, multiple_of } = this.#samples;
     const size = Math.ceil(Math.max(audio.length, lo) / multiple_of) * multiple_of;
     const padded = new Float32Array(size);
@@ -135,19 +137,7 @@ export class Listener {
       function: this.#language.functions[role] as string,
       ...(signal && { signal }),
     };
-    try {
-      return await this.#model.run({ ...inputs, rows }, options);
-    } catch (error) {
-      this.#lost ||= error instanceof EdgeRelaxError && error.code === 'lost';
-      throw error;
-    }
-  }
-
-  /** After its device was lost the model is loaded anew. */
-  async #revive(): Promise<void> {
-    if (!this.#lost) return;
-    await this.#model.reload();
-    this.#lost = false;
+    return this.#reviving.run({ ...inputs, rows }, options);
   }
 }
 

@@ -8,7 +8,6 @@
 
 import { Detokenizer } from '../chat/stream.ts';
 import type { Tokenizer } from '../chat/tokenizer.ts';
-import { turn } from '../chat/turn.ts';
 import { throwIfAborted } from '../errors.ts';
 import type { Backend } from '../model.ts';
 import { type Audio, readAudio } from './audio.ts';
@@ -224,7 +223,7 @@ export class Transcription implements AsyncIterable<Segment> {
 
   /** Draws a text after a prompt, the first tokens of which were taken. */
   async #text(prompt: readonly number[], taken: number, temperature: number): Promise<Try> {
-    const { listener, info, eos, tokenizer, backend } = this.#parts;
+    const { listener, info, eos, tokenizer } = this.#parts;
     const { timestamps, seed, signal, onText } = this.#settings;
     const { vocabulary, context } = listener;
     const rules = new Rules(info, { vocabulary, end: eos[0]!, timestamps });
@@ -240,7 +239,6 @@ export class Transcription implements AsyncIterable<Segment> {
       const draw = { allowed: rules.allowed(tokens), temperature, seed, step };
       const begun = [listener.take(fresh, at, signal), listener.draw(draw, signal)] as const;
       const [, { token, logprob }] = await Promise.all(begun);
-      if (backend === 'wasm') await turn();
       total += logprob;
       if (eos.includes(token)) break;
       tokens.push(token);

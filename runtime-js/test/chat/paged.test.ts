@@ -1,9 +1,9 @@
 import { expect, it } from 'vitest';
 import type { Engine, Sampling, TokenMask } from '../../src/chat/engine.ts';
-import { PagedEngine } from '../../src/chat/paged.ts';
+import { generating, PagedEngine } from '../../src/chat/paged.ts';
 import { turn } from '../../src/chat/turn.ts';
 import { EdgeRelaxError } from '../../src/errors.ts';
-import type { LanguageInfo } from '../../src/manifest.ts';
+import type { LanguageInfo, Manifest } from '../../src/manifest.ts';
 import type { Model, Outputs } from '../../src/model.ts';
 import { anything, foretold, languageOf, Oracle } from './oracle.ts';
 
@@ -135,4 +135,9 @@ it('says once how much of a prompt it had', async () => {
   const whole = Array.from({ length: 11 }, (_, k) => k);
   await atOnce(oracle, Promise.all([one(whole, 13), one([9, ...whole], 12)])); // one gives way
   expect(told).toEqual([0, 0]);
+});
+
+it('is not for models that hear', () => {
+  const manifest = { language: languageOf(64), assets: ['speech.json'] };
+  expect(() => generating(manifest as unknown as Manifest)).toThrow('use loadTranscriber');
 });
