@@ -61,6 +61,18 @@ export async function loadChat(url: string | URL, options: LoadChatOptions = {})
   return openChat(url, options);
 }
 
+/**
+ * Whether the language model in the folder at a URL sees images, by its manifest: nothing else is
+ * fetched. `chat.seesImages` tells it of one that is loaded.
+ */
+export async function seesImages(
+  url: string | URL,
+  options: Pick<LoadOptions, 'signal' | 'fetch' | 'cache'> = {},
+): Promise<boolean> {
+  const { manifest } = await Source.open(url, options);
+  return Object.hasOwn(manifest.language?.functions ?? {}, 'see');
+}
+
 /** Loads a language model's folder, to have tokens after tokens; loadChat is for texts. */
 export async function loadEngine(url: string | URL, options: EngineOptions = {}): Promise<Engine> {
   const { openEngine } = await import('./chat/load.ts');

@@ -1,14 +1,19 @@
 """One Chromium for all browser tests."""
 
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.browser.harness import ROOT, Browser, chromium
 from tests.browser.runtime_page import runtime_page
 from tests.browser.small_models import SMALL
+
+if TYPE_CHECKING:
+    from tests.chat.test_seeing import Model
 
 Publish = Callable[[str], str]
 
@@ -26,6 +31,26 @@ def webapp() -> Path:
     command = ["npm", "run", "--silent", "build", "--workspace", "webapp"]
     subprocess.run(command, cwd=ROOT, check=True)
     return ROOT / "webapp" / "dist"
+
+
+@pytest.fixture(scope="session")
+def chat_address(browser: Browser, webapp: Path) -> str:
+    """The built chat page on a plain server; gives its address."""
+    shutil.copytree(webapp, browser.folder / "chat")
+    (browser.folder / "chat" / "models").mkdir()
+    return f"{browser.address}/chat/chat.html"
+
+
+@pytest.fixture(scope="session")
+def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple["Model", Path]]:
+    """A small model that sees images, and the folder of its artifact."""
+    pytest.importorskip("transformers")
+    from tests.chat.test_seeing import made
+
+    folder = tmp_path_factory.mktemp("seeing")
+    with made("smolvlm", folder / "source", variants=("cpu", "software")) as model:
+        model.artifact.save(folder / "artifact")
+        yield model, folder / "artifact"
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 import gzip
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,14 +13,6 @@ from tests.browser.harness import FETCHED, LIBRARY, ROOT, Browser
 
 PATIENCE = 20_000.0
 ANSWER = ".said.model:last-child"
-
-
-@pytest.fixture(scope="module")
-def address(browser: Browser, webapp: Path) -> str:
-    """The built page on a plain server; gives its address."""
-    shutil.copytree(webapp, browser.folder / "chat")
-    (browser.folder / "chat" / "models").mkdir()
-    return f"{browser.address}/chat/chat.html"
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +44,14 @@ def opened(
 
 
 @pytest.fixture
-def page(browser: Browser, address: str, worker: str) -> Iterator[Page]:
+def page(browser: Browser, chat_address: str, worker: str) -> Iterator[Page]:
     """A fresh visit; what the page logs as an error fails the test."""
     context = opened(browser, worker, 1280)
     visited = context.new_page()
     errors: list[str] = []
     visited.on("pageerror", lambda error: errors.append(str(error)))
     visited.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
-    visited.goto(address)
+    visited.goto(chat_address)
     yield visited
     context.close()
     assert errors == [], errors
@@ -76,6 +67,25 @@ def say(page: Page, text: str) -> Locator:
 def whole(answer: Locator) -> Locator:
     expect(answer.locator(".tools")).to_be_visible(timeout=PATIENCE)
     return answer
+
+
+def give(page: Page, event: str, *files: tuple[str, str, bytes], text: str = "") -> None:
+    """Drops or pastes files: names, types and bytes; `text` comes along."""
+    given = [[name, kind, list(data)] for name, kind, data in files]
+    page.evaluate(
+        """([event, files, text]) => {
+          const data = new DataTransfer();
+          for (const [name, type, bytes] of files) {
+            data.items.add(new File([Uint8Array.from(bytes)], name, { type }));
+          }
+          if (text) data.setData('text/plain', text);
+          const how = { bubbles: true, cancelable: true };
+          document.querySelector('textarea').dispatchEvent(event === 'paste'
+            ? new ClipboardEvent(event, { ...how, clipboardData: data })
+            : new DragEvent(event, { ...how, dataTransfer: data }));
+        }""",
+        [event, given, text],
+    )
 
 
 def until(page: Page, condition: Callable[[], bool]) -> None:
@@ -215,13 +225,22 @@ def test_who_reads_above_is_left_there(page: Page) -> None:
     page.get_by_role("button", name="Stop").click()
 
 
+def test_images_are_not_offered_where_the_model_sees_none(page: Page) -> None:
+    expect(page.get_by_role("button", name="Add images")).to_be_hidden()
+    give(page, "drop", ("cat.png", "image/png", b"x"))
+    expect(page.get_by_role("alert")).to_contain_text("This model sees no images")
+    assert page.locator(".attached img").count() == 0
+    whole(say(page, "hello"))
+    expect(page.get_by_role("alert")).to_be_hidden()
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark")])
 def test_fits_the_screen(
-    browser: Browser, address: str, worker: str, width: int, scheme: str, tmp_path: Path
+    browser: Browser, chat_address: str, worker: str, width: int, scheme: str, tmp_path: Path
 ) -> None:
     context = opened(browser, worker, width, scheme)
     page = context.new_page()
-    page.goto(address)
+    page.goto(chat_address)
     whole(say(page, "Why a rainbow?"))
     page.screenshot(path=tmp_path / f"{width}-{scheme}.png")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -240,11 +259,11 @@ def test_fits_the_screen(
     context.close()
 
 
-def test_smollm2_answers_in_the_page(browser: Browser, address: str, smollm2: Path) -> None:
+def test_smollm2_answers_in_the_page(browser: Browser, chat_address: str, smollm2: Path) -> None:
     browser.publish(smollm2, "chat/models/smollm2")
     context = opened(browser, None, 1280)
     page = context.new_page()
-    page.goto(address)
+    page.goto(chat_address)
     page.get_by_role("button", name="Settings").click()
     page.get_by_label("Temperature").fill("0")
     page.get_by_label("Most tokens").fill("24")

@@ -3,6 +3,7 @@
 import base64
 import io
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from edgerelax.chat.openai import ChatRequest, convert
 from edgerelax.frontends.language.cache import PAGE
 from tests.browser.harness import Browser
 from tests.browser.runtime_page import runtime_page
-from tests.chat.test_seeing import TOKENS, Model, image, made
+from tests.chat.test_seeing import TOKENS, Model, image
 
 OPEN = f"""
 models.chat = await edgerelax.loadChat(argument, {{ backend: 'wasm', cacheTokens: {TOKENS} }});
@@ -64,19 +65,14 @@ def content_of(*parts: str | Image.Image) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    with made("smolvlm", tmp_path_factory.mktemp("smolvlm")) as found:
-        yield found
+def model(seeing: tuple[Model, Path]) -> Model:
+    return seeing[0]
 
 
 @pytest.fixture(scope="module")
-def page(
-    browser: Browser, model: Model, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Browser]:
-    folder = tmp_path_factory.mktemp("seeing") / model.case.name
-    model.artifact.save(folder)
+def page(browser: Browser, seeing: tuple[Model, Path]) -> Iterator[Browser]:
     with runtime_page(browser) as opened:
-        opened.script(OPEN, opened.publish(folder, model.case.name))
+        opened.script(OPEN, opened.publish(seeing[1], "seeing"))
         yield opened
         opened.script("await models.chat.dispose()")
 

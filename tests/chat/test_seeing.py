@@ -85,10 +85,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
 
 
 @contextmanager
-def made(name: str, folder: Path) -> Iterator[Model]:
+def made(name: str, folder: Path, variants: tuple[str, ...] = ("cpu",)) -> Iterator[Model]:
     case = next(case for case in CASES if case.name == name)
     known = reference(case, folder)
-    compiled = edgerelax.compile(load(folder), target="cpu", variants=("cpu",))
+    compiled = edgerelax.compile(load(folder), variants=variants)
     with LoadedChat(compiled.session("cpu"), name, cache_tokens=TOKENS, texts=3) as chat:
         yield Model(compiled, chat, case, known)
 

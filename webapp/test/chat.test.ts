@@ -1,17 +1,20 @@
 import { describe, expect, it } from 'vitest';
 import { bytes, chatOf, END, FakeEngine, saying } from '../../runtime-js/test/chat/fakes.ts';
+import { MAX_PIXELS } from '../../runtime-js/src/chat/images.ts';
+import { MAX_BYTES } from '../../runtime-js/src/chat/opening.ts';
 import { EdgeRelaxError } from 'edgerelax';
 import { ChatClient, type ChatPort } from '../src/chat/chat-client.ts';
+import { MOST_BYTES, MOST_PIXELS } from '../src/chat/pictures.ts';
 import type { ChatReply, ChatRequest } from '../src/chat/protocol.ts';
-import { type LoadModel, type Loading, type Port, serve } from '../src/chat/serve.ts';
+import { type LoadModel, type Loading, type Look, type Port, serve } from '../src/chat/serve.ts';
 import { DEFAULTS, keep, restored, settingsFrom } from '../src/chat/settings.ts';
 
 const TURNS = [{ role: 'user', content: 'hi' }] as const;
 
 /** The page's client and the worker's side, with a channel between. */
-function connected(load: LoadModel): ChatClient {
+function connected(load: LoadModel, look: Look = async () => false): ChatClient {
   const { port1, port2 } = new MessageChannel();
-  serve(port1 as never as Port, load);
+  serve(port1 as never as Port, load, look);
   const client = new ChatClient(port2 as never as ChatPort, 'https://host/models/tiny/');
   for (const port of [port1, port2]) port.start();
   return client;
@@ -162,6 +165,53 @@ describe('the model', () => {
     listeners['message']?.({ data: { type: 'text', id: 99, text: 'late' } as ChatReply } as never);
     listeners['error']?.({ message: '' } as never);
     await expect(answered).rejects.toMatchObject({ code: 'worker' });
+  });
+});
+
+describe('images', () => {
+  it('are offered where the folder says that the model sees them', async () => {
+    const looked: string[] = [];
+    const load = async () => chatOf(saying('a'));
+    const client = connected(load, async (folder) => looked.push(folder) === 1);
+    expect(await client.seesImages).toBe(true);
+    expect(looked).toEqual(['https://host/models/tiny/']);
+    const { model } = await asking(client).answered;
+    expect(model.seesImages).toBe(false); // the model itself knows better
+    const broken = connected(load, () => Promise.reject(new Error('no manifest')));
+    await asking(broken).answered;
+    const told = await Promise.race([broken.seesImages, Promise.resolve('nothing')]);
+    expect(told).toBe('nothing');
+  });
+
+  it('go to the model before the words, with every turn', async () => {
+    const asked: ChatRequest[] = [];
+    const chat = chatOf(saying('a'));
+    const { completions } = chat.chat;
+    const create = (request: never) => {
+      asked.push(request);
+      return completions.create({ ...(request as object), messages: TURNS, stream: true });
+    };
+    const spied = { ...chat.chat, completions: { create } };
+    const client = connected(async () => Object.defineProperty(chat, 'chat', { value: spied }));
+    const blob = new Blob(['x'], { type: 'image/png' });
+    const turns = [
+      { role: 'user', content: 'what?', images: [blob, blob] },
+      { role: 'assistant', content: 'a', images: [] },
+      { role: 'user', content: '', images: [blob] },
+    ];
+    await asking(client, { turns }).answered;
+    const image = { type: 'image', image: expect.any(Blob) };
+    expect(asked[0]).toMatchObject({
+      messages: [
+        { role: 'user', content: [image, image, { type: 'text', text: 'what?' }] },
+        { role: 'assistant', content: 'a' },
+        { role: 'user', content: [image] },
+      ],
+    });
+  });
+
+  it('have the limits of the runtime', () => {
+    expect([MOST_BYTES, MOST_PIXELS]).toEqual([MAX_BYTES, MAX_PIXELS]);
   });
 });
 

@@ -63,7 +63,7 @@ const load: LoadModel = async (folder, { signal, onProgress, backend }) => {
   return chatOf(made, { model: folder.split('/').at(-2) ?? '' });
 };
 
-serve(globalThis as never, load);
+serve(globalThis as never, load, async () => false);
 globalThis.postMessage({
   type: 'adapter',
   adapter: { webgpu: false, software: false, description: '' },

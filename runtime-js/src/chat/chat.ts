@@ -100,6 +100,11 @@ export class Chat {
     return this.#parts.engine.context;
   }
 
+  /** Whether messages may have images. */
+  get seesImages(): boolean {
+    return this.#parts.images !== undefined;
+  }
+
   /** The token ids of a text. */
   encode(text: string): number[] {
     return this.#parts.tokenizer.encode(text, false);

@@ -6,7 +6,8 @@ import { MAX_PIXELS } from './images.ts';
 import type { Pixels } from './resample.ts';
 import type { ImageSource, RawImage } from './types.ts';
 
-const MAX_BYTES = 32 * 2 ** 20;
+/** Of an image's file. */
+export const MAX_BYTES = 32 * 2 ** 20;
 
 /** Elements and bitmaps: what a canvas can draw. */
 type Drawable = Exclude<ImageSource, Blob | RawImage>;

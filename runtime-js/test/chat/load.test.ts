@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { loadChat } from '../../src/index.ts';
+import { loadChat, seesImages } from '../../src/index.ts';
 import { sound } from '../manifests.ts';
 import { description, FakeEngine, saying, TEMPLATE, told } from './fakes.ts';
 
@@ -65,6 +65,24 @@ describe('a folder', () => {
   });
 
   const engine = saying('hello');
+
+  it('says by its manifest whether the model sees images', async () => {
+    const functions = { step: 'main', see: 'main' };
+    const seeing = await folder({}, { functions });
+    expect(await seesImages(URL_, { fetch: seeing })).toBe(true);
+    for (const change of [{}, null]) {
+      expect(await seesImages(URL_, { fetch: await folder({}, change) })).toBe(false);
+    }
+    const plan = { placeholder: '<i>', token: 3, tokens: 1, side: 8, resample: 3 };
+    const file = JSON.stringify({ ...JSON.parse(FILES['chat.json']), images: plan });
+    for (const [files, sees] of [
+      [FILES, false],
+      [{ ...FILES, 'chat.json': file }, true],
+    ] as const) {
+      const chat = await loadChat(URL_, { fetch: await folder(files), engine: async () => engine });
+      expect(chat.seesImages).toBe(sees);
+    }
+  });
 
   it('may be given another template', async () => {
     const asked = saying('a');

@@ -31,18 +31,23 @@ export interface ChatPort {
 export class ChatClient {
   /** What the worker found this browser to offer. */
   readonly adapter: Promise<Adapter>;
+  /** Whether the model sees images; never settles where that cannot be told before it is loaded. */
+  readonly seesImages: Promise<boolean>;
   readonly #port: ChatPort;
   readonly #folder: string;
   readonly #pending = new Map<number, Pending>();
   #foundAdapter: (adapter: Adapter) => void = () => undefined;
+  #foundSight: (images: boolean) => void = () => undefined;
   #last = 0;
 
   constructor(port: ChatPort, folder: string) {
     this.#port = port;
     this.#folder = folder;
     this.adapter = new Promise((resolve) => (this.#foundAdapter = resolve));
+    this.seesImages = new Promise((resolve) => (this.#foundSight = resolve));
     port.addEventListener('message', ({ data }: MessageEvent<ChatReply>) => this.#receive(data));
     port.addEventListener('error', (event: ErrorEvent) => this.#fail(event.message));
+    port.postMessage({ type: 'look', folder });
   }
 
   /** Fails with a ToolError, of code `abort` when the signal stopped it. */
@@ -59,6 +64,7 @@ export class ChatClient {
 
   #receive(reply: ChatReply): void {
     if (reply.type === 'adapter') return this.#foundAdapter(reply.adapter);
+    if (reply.type === 'sees') return this.#foundSight(reply.images);
     const pending = this.#pending.get(reply.id);
     if (reply.type === 'progress') return pending?.onProgress(reply.progress);
     if (reply.type === 'text') return pending?.onText(reply.text);

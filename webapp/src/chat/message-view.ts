@@ -6,10 +6,24 @@ import { iconButton } from '../view/icons.ts';
 import { duration, rate } from '../view/units.ts';
 import { failureText, progressText } from '../view/words.ts';
 import { copy, MarkdownView } from './markdown.ts';
+import type { Picture } from './pictures.ts';
 import type { AnswerFacts } from './protocol.ts';
 
-export function userMessage(text: string): HTMLElement {
-  return h('li', { class: 'said user' }, h('div', { class: 'bubble' }, text));
+export function userMessage(
+  text: string,
+  pictures: readonly Picture[],
+  onEdit: () => void,
+): HTMLElement {
+  const shown = pictures.map(({ url, name }) => h('img', { src: url, alt: name }));
+  const edit = iconButton('edit', 'Edit', onEdit);
+  edit.classList.add('edit');
+  return h(
+    'li',
+    { class: 'said user' },
+    shown.length > 0 ? h('div', { class: 'pictures' }, ...shown) : undefined,
+    text === '' ? undefined : h('div', { class: 'bubble' }, text),
+    h('div', { class: 'tools' }, edit),
+  );
 }
 
 /** An answer that grows. */

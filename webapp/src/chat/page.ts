@@ -3,11 +3,13 @@
 import { ToolError } from '../client.ts';
 import { h } from '../view/dom.ts';
 import { BACKENDS } from '../view/facts.ts';
+import { takeFiles } from '../view/files.ts';
 import { iconButton } from '../view/icons.ts';
 import { bytes } from '../view/units.ts';
 import type { ChatClient } from './chat-client.ts';
 import { Composer } from './composer.ts';
 import { AnswerView, userMessage } from './message-view.ts';
+import { forget, type Picture } from './pictures.ts';
 import type { ModelFacts, Turn } from './protocol.ts';
 import { keep, restored } from './settings.ts';
 import { SettingsView } from './settings-view.ts';
@@ -17,6 +19,9 @@ const SUGGESTIONS = [
   'Explain how a rainbow forms, in three sentences.',
   'Write a haiku about the sea.',
 ];
+/** A turn with its images as this page shows them. */
+type Said = Pick<Turn, 'role' | 'content'> & { readonly pictures: readonly Picture[] };
+
 const NEAR = 60; // pixels from the end that count as being there
 
 export class ChatPage {
@@ -30,7 +35,7 @@ export class ChatPage {
   readonly #jump: HTMLButtonElement;
   readonly #model = h('p', { class: 'note model-facts', role: 'status' });
   readonly #status = h('p', { class: 'note status' }, 'Nothing you write leaves this browser.');
-  #turns: Turn[] = [];
+  #turns: Said[] = [];
   #controller: AbortController | undefined;
   #following = true;
 
@@ -40,7 +45,7 @@ export class ChatPage {
       keep(localStorage, settings),
     );
     this.#composer = new Composer({
-      send: (text) => void this.#say(text),
+      send: (text, pictures) => void this.#say(text, pictures),
       stop: () => this.#controller?.abort(),
     });
     this.#welcome = this.#greeting();
@@ -52,6 +57,8 @@ export class ChatPage {
     const footer = h('footer', {}, this.#jump, this.#composer.element, this.#status);
     this.elements = [this.#header(), this.#scroller, footer, this.#settings.element];
     void client.adapter.then((adapter) => this.#settings.offer(adapter));
+    void client.seesImages.then((offered) => (this.#composer.offersImages = offered));
+    takeFiles(document.body, 'image', (files) => void this.#composer.attach(files));
     this.#composer.focus();
   }
 
@@ -71,7 +78,7 @@ export class ChatPage {
   #greeting(): HTMLElement {
     const suggestions = SUGGESTIONS.map((text) => {
       const button = h('button', { type: 'button' }, text);
-      button.addEventListener('click', () => void this.#say(text));
+      button.addEventListener('click', () => void this.#say(text, []));
       return button;
     });
     return h(
@@ -88,11 +95,23 @@ export class ChatPage {
   }
 
   /** Takes the words, unless an answer is being made. */
-  async #say(text: string): Promise<void> {
+  async #say(text: string, pictures: readonly Picture[]): Promise<void> {
     if (this.#controller) return;
-    this.#turns.push({ role: 'user', content: text });
-    this.#list.append(userMessage(text));
+    this.#turns.push({ role: 'user', content: text, pictures });
+    this.#list.append(userMessage(text, pictures, () => this.#edit()));
     await this.#answer();
+  }
+
+  /** Takes the last message back, and its answer. */
+  #edit(): void {
+    if (this.#controller) return;
+    if (this.#turns.at(-1)?.role === 'assistant') this.#turns.pop();
+    const said = this.#turns.pop();
+    if (!said) return;
+    this.#list.lastElementChild?.remove(); // the answer
+    this.#list.lastElementChild?.remove();
+    this.#welcome.hidden = this.#turns.length > 0;
+    this.#composer.restore(said.content, said.pictures);
   }
 
   async #again(): Promise<void> {
@@ -109,7 +128,10 @@ export class ChatPage {
     try {
       const { answer, model } = await this.#client.ask({
         backend: this.#settings.backend,
-        turns: this.#turns,
+        turns: this.#turns.map(({ pictures, ...turn }) => ({
+          ...turn,
+          images: pictures.map(({ file }) => file),
+        })),
         settings: this.#settings.settings,
         signal: controller.signal,
         onProgress: (progress) => view.advance(progress),
@@ -134,7 +156,7 @@ export class ChatPage {
 
   #end(text: string): void {
     this.#controller = undefined;
-    if (text !== '') this.#turns.push({ role: 'assistant', content: text });
+    if (text !== '') this.#turns.push({ role: 'assistant', content: text, pictures: [] });
     this.#composer.busy = false;
     this.#follow();
     this.#composer.focus();
@@ -143,6 +165,7 @@ export class ChatPage {
   #clear(): void {
     this.#controller?.abort();
     this.#controller = undefined;
+    for (const { pictures } of this.#turns) forget(pictures);
     this.#turns = [];
     this.#list.replaceChildren();
     this.#welcome.hidden = false;
@@ -151,7 +174,8 @@ export class ChatPage {
     this.#composer.focus();
   }
 
-  #tell({ model, backend, kernels, memoryBytes, used, context }: ModelFacts): void {
+  #tell({ model, backend, kernels, memoryBytes, used, context, seesImages }: ModelFacts): void {
+    this.#composer.offersImages = seesImages;
     this.#model.replaceChildren(
       h('span', { 'data-fact': 'model' }, model),
       h('span', { 'data-fact': 'backend' }, BACKENDS[backend]),

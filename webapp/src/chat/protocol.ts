@@ -5,6 +5,8 @@ import type { Adapter, Backend, Progress } from '../protocol.ts';
 export interface Turn {
   readonly role: 'user' | 'assistant';
   readonly content: string;
+  /** Shown to the model before the words. */
+  readonly images?: readonly Blob[];
 }
 
 export interface Settings {
@@ -35,6 +37,7 @@ export interface ModelFacts {
   /** Tokens of the conversation, and how many there may be. */
   readonly used: number;
   readonly context: number;
+  readonly seesImages: boolean;
 }
 
 export interface Ask {
@@ -47,10 +50,15 @@ export interface Ask {
   readonly settings: Settings;
 }
 
-export type ChatRequest = Ask | { readonly type: 'stop'; readonly id: number };
+export type ChatRequest =
+  | Ask
+  | { readonly type: 'stop'; readonly id: number }
+  /** Asks what the model in a folder can do, before it is loaded. */
+  | { readonly type: 'look'; readonly folder: string };
 
 export type ChatReply =
   | { readonly type: 'adapter'; readonly adapter: Adapter }
+  | { readonly type: 'sees'; readonly images: boolean }
   | { readonly type: 'progress'; readonly id: number; readonly progress: Progress }
   | { readonly type: 'text'; readonly id: number; readonly text: string }
   | {

@@ -1,9 +1,9 @@
 /** The worker's side: a model is loaded when it is first asked, and answers one after another. */
 
-import type { Chat } from 'edgerelax';
+import type { Chat, Message } from 'edgerelax';
 import { codeOf } from '../failure.ts';
 import type { Backend, Progress } from '../protocol.ts';
-import type { AnswerFacts, Ask, ChatReply, ChatRequest, ModelFacts } from './protocol.ts';
+import type { AnswerFacts, Ask, ChatReply, ChatRequest, ModelFacts, Turn } from './protocol.ts';
 
 export interface Loading {
   readonly backend: Backend;
@@ -13,19 +13,29 @@ export interface Loading {
 
 export type LoadModel = (folder: string, loading: Loading) => Promise<Chat>;
 
+/** Whether the model in a folder sees images. */
+export type Look = (folder: string) => Promise<boolean>;
+
 /** A worker's global scope, or a port. */
 export interface Port {
   postMessage(reply: ChatReply): void;
   addEventListener(type: 'message', listener: (event: MessageEvent<ChatRequest>) => void): void;
 }
 
-export function serve(port: Port, load: LoadModel): void {
+export function serve(port: Port, load: LoadModel, look: Look): void {
   const running = new Map<number, AbortController>();
   const host = new ModelHost(load);
   let turn: Promise<void> = Promise.resolve();
   port.addEventListener('message', ({ data }) => {
     if (data.type === 'stop') {
       running.get(data.id)?.abort();
+      return;
+    }
+    if (data.type === 'look') {
+      look(data.folder).then(
+        (images) => port.postMessage({ type: 'sees', images }),
+        () => undefined, // what is wrong with the folder is said when it is loaded
+      );
       return;
     }
     const controller = new AbortController();
@@ -62,7 +72,10 @@ async function reply(
 ): Promise<{ answer: AnswerFacts; model: ModelFacts }> {
   const { system, temperature, topP, maxTokens, seed } = settings;
   const stream = chat.chat.completions.create({
-    messages: [...(system ? [{ role: 'system' as const, content: system }] : []), ...turns],
+    messages: [
+      ...(system ? [{ role: 'system' as const, content: system }] : []),
+      ...turns.map(said),
+    ],
     temperature,
     top_p: topP,
     max_tokens: maxTokens,
@@ -92,10 +105,19 @@ async function reply(
         memoryBytes,
         used: usage.total_tokens,
         context: chat.context,
+        seesImages: chat.seesImages,
       },
     };
   }
   throw new Error('the answer ended without its figures');
+}
+
+/** A turn as the model takes it: images come before the words about them. */
+function said({ role, content, images = [] }: Turn): Message {
+  if (role === 'assistant' || images.length === 0) return { role, content };
+  const shown = images.map((image) => ({ type: 'image' as const, image }));
+  const words = content === '' ? [] : [{ type: 'text' as const, text: content }];
+  return { role, content: [...shown, ...words] };
 }
 
 /** One model at a time, on one backend. */

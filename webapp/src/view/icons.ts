@@ -10,6 +10,8 @@ const PATHS = {
   settings: 'M4 7h9M17 7h3M4 17h3M11 17h9M15 4.5v5M9 14.5v5',
   fresh: 'M12 5v14M5 12h14',
   down: 'M12 5v14M6 13l6 6 6-6',
+  image: 'M4 5h16v14H4zM4 16l5-5 4 4 3-3 4 4M15.5 9.5h.01',
+  edit: 'M4 20l1-5L16 4l4 4L9 19zM13.5 6.5l4 4',
   close: 'M6 6l12 12M18 6L6 18',
 } as const;
 

@@ -7,7 +7,7 @@ import { RATE, type Segment } from '../speech.ts';
 import { voiceSample } from '../voice.ts';
 import { wavFile } from '../wav.ts';
 import { h } from './dom.ts';
-import { fileButton, takeFiles } from './files.ts';
+import { fileButton, takeFile } from './files.ts';
 import { Shell } from './shell.ts';
 import { seconds } from './units.ts';
 import { waveform } from './waveform.ts';
@@ -42,7 +42,7 @@ export function speechView(client: Client): HTMLElement {
   );
   const listen = (sound: Sound | Promise<Sound>): void => void shell.run(sound);
   sample.addEventListener('click', () => listen(voiceSample()));
-  takeFiles(drop, 'audio', (file) => listen(soundOf(file)));
+  takeFile(drop, 'audio', (file) => listen(soundOf(file)));
   recordWith(
     record,
     (file) => listen(soundOf(file)),

@@ -5,7 +5,7 @@ import { contextOf, pictureOf } from '../media.ts';
 import type { Line } from '../ocr/read.ts';
 import type { Tools } from '../protocol.ts';
 import { h, svg } from './dom.ts';
-import { fileButton, takeFiles } from './files.ts';
+import { fileButton, takeFile } from './files.ts';
 import { samplePicture } from './sample-picture.ts';
 import { Shell } from './shell.ts';
 import { percent } from './units.ts';
@@ -34,7 +34,7 @@ export function textView(client: Client): HTMLElement {
   );
   const read = (picture: Picture | Promise<Picture>): void => void shell.run(picture);
   sample.addEventListener('click', () => read(samplePicture()));
-  takeFiles(drop, 'image', (file) => read(pictureOf(file)));
+  takeFile(drop, 'image', (file) => read(pictureOf(file)));
   return shell.element;
 }
 
