@@ -246,6 +246,7 @@ def test_a_shape_seen_before_costs_nothing(page: Browser, published: Publish, ba
         assert after[key] == before[key], key
     assert after["listHits"] > before["listHits"]
     assert after["instructions"] - before["instructions"] < before["instructions"]
+    assert after["launches"] == 2 * before["launches"] > 0
 
 
 def test_9_a_load_can_be_aborted(page: Browser, published: Publish) -> None:
