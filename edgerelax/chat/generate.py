@@ -163,7 +163,7 @@ class Chat:
             for piece in self._pieces(_drawn(one, index), writer, grammar, work):
                 logged = request.logprobs and piece.tokens
                 probs = chat_logprobs(self.text.tokenizer, piece.tokens) if logged else None
-                if piece.text or piece.calls:
+                if piece.text or piece.calls or probs:
                     delta = _delta(piece, called)
                     yield _chunk(head, ChunkChoice(index, delta, None, probs))
                 if piece.reason is not None:

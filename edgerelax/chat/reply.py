@@ -20,7 +20,10 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What an answer grows by. `tokens` are those behind the text; `reason` stands in the last."""
+    """What an answer grows by. `reason` stands in the last.
+
+    `tokens` are those behind the text, in the last all that are left: special ones have none.
+    """
 
     text: str
     calls: tuple[Called, ...] = ()
@@ -62,6 +65,7 @@ class Writer:
         self._reader = calls
         self._waiting: list[Written] = []
         self._offset = 0
+        self._certain = 0
         self._called = False
         self.count = 0
         """How many tokens came, the one that ended the text included."""
@@ -74,7 +78,9 @@ class Writer:
         characters = self._characters.push(token.id)
         self._waiting.append(Written(token, self._offset))
         self._offset += len(characters)
-        parts = self._read(self._stops.push(characters))
+        certain = self._stops.push(characters)
+        self._certain += len(certain)
+        parts = self._read(certain)
         if self._stops.found is not None or (self._called and self._ending.after_call):
             return self._end(parts, "stop")
         if self.count >= self._ending.length:
@@ -89,6 +95,8 @@ class Writer:
         if self._stops.found is None:
             rest = self._stops.push(self._characters.finish())
             parts += self._read(rest + self._stops.finish())
+        else:  # what it cut off is no part of the answer
+            self._waiting = [one for one in self._waiting if one.offset < self._certain]
         if self._reader is not None:
             parts += self._noted(self._reader.finish())
         return self._piece(parts, "tool_calls" if self._called else reason)
@@ -106,7 +114,7 @@ class Writer:
     def _piece(self, parts: list[Part], reason: Reason | None) -> Piece:
         text = "".join(part for part in parts if isinstance(part, str))
         calls = tuple(part for part in parts if isinstance(part, Called))
-        if not (text or calls):
-            return Piece("", reason=reason)
+        if not (text or calls or reason):
+            return Piece("")
         tokens, self._waiting = tuple(self._waiting), []
         return Piece(text, calls, tokens, reason)

@@ -3,6 +3,7 @@
 import base64
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -51,6 +52,7 @@ FIND = {
 }
 NOW = {"type": "function", "function": {"name": "now", "parameters": {"type": "object",
        "properties": {}, "additionalProperties": False}}}  # fmt: skip
+LOGGED = json.loads(Path(__file__).with_name("logprobs.json").read_text(encoding="utf-8"))
 CALL = '<tool_call>\n{"name": "find", "arguments": {"n": 3}}\n</tool_call>'
 
 
@@ -264,6 +266,16 @@ class TestLogprobs:
         assert [one.logprob for one in content] == [-0.5, -1.5, -2.5, -3.5]
         assert content[0].token == "hello"
         assert [t.logprob for t in content[0].top_logprobs] == [-0.5, -3.0]
+
+    @pytest.mark.parametrize("case", LOGGED, ids=lambda case: case["name"])
+    def test_are_of_the_answers_tokens(self, case: dict[str, Any]) -> None:
+        script = [token for piece in case["written"] for token in ids(piece)]
+        fields: Any = {"logprobs": True, "stop": case["stop"]}
+        whole = ask(chat(script), **fields).choices[0]
+        assert whole.message.content == case["content"]
+        assert [one.token for one in whole.logprobs.content] == case["tokens"]
+        plain = complete(chat(script), "he", logprobs=0, stop=case["stop"])
+        assert plain.choices[0].logprobs.tokens == case["tokens"]
 
     def test_none_but_asked_for(self) -> None:
         assert ask(chat("hello<|im_end|>")).choices[0].logprobs is None

@@ -1,6 +1,7 @@
+import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import type { ChatChunk, Completion } from '../../src/chat/types.ts';
-import { bytes, chatOf, END, FakeEngine, saying, told } from './fakes.ts';
+import { bytes, chatOf, END, FakeEngine, saying, tokenizer, told } from './fakes.ts';
 
 const MESSAGES = [{ role: 'user', content: 'hi' }] as const;
 const text = (chunks: readonly ChatChunk[]): string =>
@@ -201,7 +202,31 @@ describe('sampling', () => {
   });
 });
 
+interface Logged {
+  readonly name: string;
+  readonly written: readonly string[];
+  readonly stop: string[];
+  readonly content: string;
+  readonly tokens: readonly string[];
+}
+
+const LOGGED = JSON.parse(
+  readFileSync(new URL('../../../tests/chat/logprobs.json', import.meta.url), 'utf8'),
+) as Logged[];
+
 describe('probabilities', () => {
+  it.each(LOGGED)(
+    'are of the answer’s tokens: $name',
+    async ({ written, stop, content, tokens }) => {
+      const script = written.flatMap((piece) => tokenizer().encode(piece, false));
+      const engine = new FakeEngine(() => script.map((id) => ({ id, logprob: -1, top: [] })));
+      const asked = { messages: MESSAGES, logprobs: true, stop };
+      const [choice] = (await chatOf(engine).chat.completions.create(asked)).choices;
+      expect(choice.message.content).toBe(content);
+      expect(choice.logprobs?.content.map(({ token }) => token)).toEqual(tokens);
+    },
+  );
+
   const scored = (text: string, end = true): FakeEngine =>
     new FakeEngine(() => [
       ...bytes(text).map((id, k) => ({
