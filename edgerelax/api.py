@@ -22,6 +22,7 @@ from edgerelax.hosts.cpu import open_cpu
 from edgerelax.hosts.library import Functions
 from edgerelax.hosts.session import Session
 from edgerelax.hosts.wgpu import find_adapter, offer_of, open_wgpu
+from edgerelax.ir.arguments import checked
 from edgerelax.ir.diagnostics import InputError
 from edgerelax.ir.graph import Module
 from edgerelax.ir.library import Function, Library
@@ -57,6 +58,7 @@ class Executable:
         return open_session(self.artifact, device, variant, self.libraries, threads)
 
 
+@checked
 def compile(
     model: Model,
     *,
@@ -163,6 +165,7 @@ def _functions(libraries: Sequence[Library]) -> Functions:
     return found
 
 
+@checked
 def load(
     folder: str | Path,
     device: str = "auto",
@@ -179,6 +182,7 @@ def load(
     return open_session(Artifact.open(folder), device, variant, libraries, threads)
 
 
+@checked
 def open_session(
     artifact: Artifact,
     device: str = "auto",

@@ -11,6 +11,7 @@ from edgerelax.chat.paged import PagedEngine
 from edgerelax.chat.text import Text
 from edgerelax.frontends.speech.info import SPEECH
 from edgerelax.hosts.session import Session
+from edgerelax.ir.arguments import checked
 from edgerelax.ir.diagnostics import InputError
 
 TEXTS = 8
@@ -45,6 +46,7 @@ class LoadedChat(Chat, Closing):
         self.session.close()
 
 
+@checked
 def load_chat(
     folder: str | Path,
     device: str = "auto",

@@ -10,6 +10,7 @@ from edgerelax.chat.closing import Closing
 from edgerelax.chat.text import Text
 from edgerelax.frontends.speech.info import SPEECH, SpeechInfo
 from edgerelax.hosts.session import Session
+from edgerelax.ir.arguments import checked
 from edgerelax.ir.diagnostics import FormatError, InputError
 from edgerelax.speech.listener import Listener
 from edgerelax.speech.transcribe import Transcriber
@@ -31,6 +32,7 @@ class LoadedTranscriber(Transcriber, Closing):
         self.session.close()
 
 
+@checked
 def load_transcriber(
     folder: str | Path,
     device: str = "auto",
