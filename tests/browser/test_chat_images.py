@@ -36,6 +36,7 @@ def page(
     context = opened(browser, None, width)
     kept = json.dumps(json.dumps(SETTINGS))
     context.add_init_script(f"localStorage.setItem('edgerelax-chat-settings', {kept})")
+    context.add_init_script("navigator.clipboard.writeText = async (x) => { window.copied = x; }")
     visited = context.new_page()
     errors: list[str] = []
     visited.on("pageerror", lambda error: errors.append(str(error)))
@@ -61,8 +62,7 @@ def said(page: Page) -> str:
     """What the last answer is, once it is whole."""
     answer = whole(page.locator(ANSWER))
     answer.get_by_role("button", name="Copy", exact=True).last.click()
-    expect(answer.get_by_role("button", name="Copied")).to_be_visible()
-    return str(page.evaluate("navigator.clipboard.readText()"))
+    return str(page.evaluate("copied"))
 
 
 def wanted(model: Model, *turns: Turn) -> str:
@@ -86,7 +86,7 @@ def test_images_go_with_their_message_whatever_is_done_with_it(
     with page.expect_file_chooser() as choosing:
         page.get_by_role("button", name="Add images").press("Enter")
     choosing.value.set_files(chosen)  # type: ignore[arg-type]
-    expect(thumbnails).to_have_count(2)
+    expect(thumbnails).to_have_count(2, timeout=PATIENCE)
     page.get_by_label("Message", exact=True).fill("what?")
     page.get_by_role("button", name="Send").click()
     first = said(page)
@@ -101,7 +101,7 @@ def test_images_go_with_their_message_whatever_is_done_with_it(
     assert said(page) == first and shown.count() == 2
 
     give(page, "paste", file("c.png", image(2)))
-    expect(thumbnails).to_have_count(1)
+    expect(thumbnails).to_have_count(1, timeout=PATIENCE)
     page.get_by_role("button", name="Send").click()  # an image without words
     assert said(page) == wanted(model, [a, b, "what?"], first, [image(2)])
     assert shown.count() == 3 and page.locator(".bubble").count() == 1
@@ -136,7 +136,7 @@ def test_what_is_no_image_is_said_and_the_others_are_taken(page: Page, width: in
         file("large.png", flat),
         ("drawn.svg", "image/svg+xml", svg),
     )
-    expect(thumbnails).to_have_count(1)
+    expect(thumbnails).to_have_count(1, timeout=PATIENCE)
     words = alert.inner_text()
     for name in ("notes.txt", "broken.png", "drawn.svg"):
         assert f"“{name}” is no image that this browser can open." in words
@@ -150,7 +150,7 @@ def test_what_is_no_image_is_said_and_the_others_are_taken(page: Page, width: in
 
     give(page, "paste", file("cell.png", image(3)), text="a cell")  # as a table has it
     give(page, "paste", file("more.png", image(4)))
-    expect(thumbnails).to_have_count(2)
+    expect(thumbnails).to_have_count(2, timeout=PATIENCE)
     expect(alert).to_be_hidden()
     page.locator("input[type=file]").evaluate(
         """(input) => {
@@ -160,5 +160,7 @@ def test_what_is_no_image_is_said_and_the_others_are_taken(page: Page, width: in
           input.dispatchEvent(new Event('change'));
         }"""
     )
-    expect(alert).to_have_text("“heavy.png” is too large: images have at most 32 MiB.")
+    expect(alert).to_have_text(
+        "“heavy.png” is too large: images have at most 32 MiB.", timeout=PATIENCE
+    )
     assert thumbnails.evaluate_all("all => all.map((i) => i.alt)") == ["good.png", "more.png"]
