@@ -13,8 +13,9 @@ from pathlib import Path
 from edgerelax.artifact.manifest import Source
 from edgerelax.artifact.pack import Compiled, pack
 from edgerelax.artifact.store import Artifact
-from edgerelax.codegen.lower import Lowered, WeightTable, lower, workspaces
+from edgerelax.codegen.lower import Lowered, Schedules, WeightTable, lower, workspaces
 from edgerelax.codegen.packed_weights import PackedWeights
+from edgerelax.codegen.shared_weights import share_weights
 from edgerelax.codegen.wasm import assemble, print_wat
 from edgerelax.codegen.wgsl import print_wgsl
 from edgerelax.codegen.wgsl_halves import uses_halves
@@ -25,6 +26,7 @@ from edgerelax.ir.kernel import SUBGROUPS, Kernel, for_features
 from edgerelax.ir.kernel_in_place import over_operands
 from edgerelax.ir.kernel_verify import verify_kernel
 from edgerelax.ir.library import Library
+from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.outcome import taken
 from edgerelax.ir.plan import MemoryPlan, Schedule
 from edgerelax.ir.printer import write
@@ -108,6 +110,7 @@ OPTIONAL = frozenset(
         "fuse_siblings",
         "in_place",
         "strategies",
+        "share_weights",
         "reuse",
         "capture",
     )
@@ -248,6 +251,8 @@ class _Variants:
         module = self._fuse(device, target.storage_buffers)
         with runner.timed(f"{name}-schedule"):
             schedules = self._schedule_all(module, target)
+            if runner.wants("share_weights"):
+                schedules = self._share(module, schedules, target)
         temps = {key: workspaces(s) for key, s in schedules.items()}
         allowed = {k: s.in_place for k, s in schedules.items() if runner.wants("in_place")}
         plan = _named(
@@ -306,18 +311,27 @@ class _Variants:
     def _schedule_all(self, module: Module, target: Target) -> dict[tuple[str, str], Schedule]:
         """A schedule for each loop function on each device that calls it."""
         make = schedule if self.runner.wants("strategies") else schedule_plainly
-        by_device: dict[str, Target] = {"cpu": WASM, target.device: target}
         out: dict[tuple[str, str], Schedule] = {}
         for func in module.funcs.values():
             for binding in all_bindings(func.body):
                 call = binding.value
                 if isinstance(call, CallTIR) and (call.func, call.device) not in out:
-                    loop, on = module.loops[call.func], by_device[call.device]
+                    loop, on = module.loops[call.func], _target_on(call.device, target)
                     key = id(loop), on
                     if key not in self._schedules:
                         self._schedules[key] = make(loop, on)
                     out[call.func, call.device] = self._schedules[key]
         return out
+
+    def _share(
+        self, module: Module, schedules: Schedules, target: Target
+    ) -> dict[tuple[str, str], Schedule]:
+        """The schedules, those that read a weight by index in the layout that others want."""
+
+        def make(loop: LoopFunc, device: str) -> Schedule:
+            return schedule(loop, _target_on(device, target))
+
+        return share_weights(module, schedules, make, target.storage_buffers)
 
     def _for_features(self, kernel: Kernel, variant: Variant) -> Kernel:
         key = id(kernel), variant.subgroups
@@ -340,6 +354,11 @@ class _Variants:
         if key not in self._texts:
             self._texts[key] = print_wat(kernels)
         return assemble(self._texts[key], relaxed)
+
+
+def _target_on(device: str, target: Target) -> Target:
+    """What launches on a device of a program for the target are made for."""
+    return target if device == target.device else WASM
 
 
 def _distinct(programs: Sequence[Compiled]) -> list[Compiled]:

@@ -29,7 +29,8 @@ class PackedWeights:
     def _form(self, packed: Packed) -> str:
         """What is made of the weight, as text; the layers of a network ask for the same."""
         if id(packed) not in self._forms:
-            self._forms[id(packed)] = packed, repr((packed.make.stages, packed.source.dims))
+            make = packed.renamed("weight", "packed").make
+            self._forms[id(packed)] = packed, repr((make.stages, packed.source.dims))
         return self._forms[id(packed)][1]
 
 

@@ -1,20 +1,26 @@
 """Records that late passes leave on a module: schedules of loop functions and the memory plan."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from edgerelax.ir.graph import Binding, Value, Var
 from edgerelax.ir.kernel import Kernel
-from edgerelax.ir.loop import LoopFunc
-from edgerelax.ir.scalar import Buffer
+from edgerelax.ir.loop import LoopFunc, Stage
+from edgerelax.ir.scalar import Buffer, Load, Scalar, rewrite
 from edgerelax.sym import Cond, Expr, maximum
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A weight in another layout, made once, at export: `make` has one input and one output."""
+    """A weight in another layout, made once, at export: `make` has one input and one output.
+
+    What `element` reads of the weight, wherever its axes are, `read` finds in the new layout.
+    Both None: that is not known.
+    """
 
     make: LoopFunc
+    element: Scalar | None = None
+    read: Scalar | None = None
 
     @property
     def source(self) -> Buffer:
@@ -25,6 +31,31 @@ class Packed:
     def buffer(self) -> Buffer:
         """What kernels bind instead."""
         return self.make.outputs[0]
+
+    def renamed(self, source: str, buffer: str) -> "Packed":
+        """The same of a weight of another name, and under another name."""
+        swap = {
+            self.source.name: replace(self.source, name=source),
+            self.buffer.name: replace(self.buffer, name=buffer),
+        }
+
+        def change(root: Scalar) -> Scalar:
+            return rewrite(
+                root,
+                lambda n: Load(swap[n.buffer.name], n.index) if isinstance(n, Load) else None,
+            )
+
+        stages = tuple(
+            replace(s, out=swap[s.out.name], body=change(s.body))
+            for s in self.make.stages
+            if isinstance(s, Stage)
+        )
+        inputs, outputs = (swap[self.source.name],), (swap[self.buffer.name],)
+        return Packed(
+            LoopFunc(buffer, inputs, outputs, stages),
+            None if self.element is None else change(self.element),
+            None if self.read is None else change(self.read),
+        )
 
 
 @dataclass(frozen=True, slots=True)

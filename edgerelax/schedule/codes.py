@@ -70,18 +70,28 @@ class Steps:
             at = at * axis.extent + axis
         return at
 
+    @property
+    def places(self) -> dict[Atom, ExprLike]:
+        """The axes in terms of the step."""
+        found: dict[Atom, ExprLike] = {}
+        at = self.axis.expr
+        for axis in reversed(self.axes[1:]):
+            found[axis], at = at % axis.extent, at // axis.extent
+        return {**found, self.axes[0]: at}
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Where packed weights have what they vary over: `before` the steps and `after` them.
 
-    `swaps` are what the axes of the contraction are in terms of those.
+    `swaps` are what the axes of the contraction are in terms of those, `places` the reverse.
     """
 
     name: str
     before: tuple[Axis, ...]
     after: tuple[Axis, ...]
     swaps: Mapping[Atom, ExprLike]
+    places: Mapping[Atom, ExprLike]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +218,7 @@ def coded(
     packed: list[Packed] = []
     reads: dict[Scalar, Scalar] = {}
     table: dict[Atom, ExprLike] = {**layout.swaps, steps.axis: steps.number}
+    inverse: dict[Atom, ExprLike] = {**layout.places, **steps.places}
     for number, leaf in enumerate(n for n in (*parts.codes, *parts.planes) if n.axes()):
         is_code = leaf in parts.codes
         used = {*leaf.subs(table).axes(), *([steps.word.words] if is_code else [])}
@@ -226,7 +237,7 @@ def coded(
             body = value.subs(table)
             reads[leaf] = cast(_at(buffer, own), leaf.dtype)
         make = LoopFunc(name, (_source(leaf),), (buffer,), (Stage(buffer, own, body),))
-        packed.append(Packed(make))
+        packed.append(Packed(make, leaf, cast(reads[leaf], leaf.dtype).subs(inverse)))
     read = _with_reads(factor, reads).subs(table)
     return Coded(read, tuple(packed), steps, (*others, *steps.axes))
 

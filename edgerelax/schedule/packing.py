@@ -53,7 +53,8 @@ def pack_rows(found: Contraction, height: int, weights: frozenset[str]) -> Laid 
     (row,) = found.rows
     tile, lane = Axis("tile", ceildiv(row.extent, height)), Axis("lane", as_expr(height))
     number = minimum(tile.expr * height + lane, row.extent - 1)
-    made = _packed(load, found, {row: number}, tile, lane, "rows")
+    places: dict[Atom, Expr] = {tile: row.expr // height, lane: row.expr % height}
+    made = _packed(load, found, {row: number}, tile, lane, "rows", places)
     if made is None:
         return None
     packed, read = made
@@ -76,11 +77,14 @@ def pack_columns(found: Contraction, weights: frozenset[str]) -> Laid | None:
     lane = Axis(f"{column.name}%{PANEL}", as_expr(PANEL))
     number = minimum(panel.expr * PANEL, column.extent - PANEL) + lane
     swaps: dict[Atom, ExprLike] = {column: number}
-    made = _codes(found, swaps, panel, lane, weights)
+    places = _places(column, panel, lane)
+    made = _codes(found, swaps, panel, lane, weights, places)
     if made is None:
         load = _weight(found.right, weights)
         single = (
-            None if load is None else _packed(load, found, {column: number}, panel, lane, "columns")
+            None
+            if load is None
+            else _packed(load, found, {column: number}, panel, lane, "columns", places)
         )
         if load is None or single is None:
             return None
@@ -105,17 +109,26 @@ def pack_columns(found: Contraction, weights: frozenset[str]) -> Laid | None:
     return Laid(made.packed, laid, panel, apart, swaps)
 
 
+def _places(column: Axis, panel: Axis, lane: Axis) -> dict[Atom, Expr]:
+    """The panel of a column and its place there; where two panels have it, the earlier one's."""
+    number, at = column.expr, column.expr // PANEL
+    if divisible(column.extent, PANEL):
+        return {panel: at, lane: number % PANEL}
+    return {panel: at, lane: number - minimum(at * PANEL, column.extent - PANEL)}
+
+
 def _codes(
     found: Contraction,
     swaps: Mapping[Atom, ExprLike],
     panel: Axis,
     lane: Axis,
     weights: frozenset[str],
+    places: Mapping[Atom, ExprLike],
 ) -> Coded | None:
     """The right factor over words of codes."""
     if found.product != "mul" or found.guards:
         return None
-    layout = Layout(f"columns{PANEL}_", (*found.outer, panel), (lane,), swaps)
+    layout = Layout(f"columns{PANEL}_", (*found.outer, panel), (lane,), swaps, places)
     return coded(found.right, found.stage.reduce, layout, weights)
 
 
@@ -130,9 +143,18 @@ def _weight(factor: Scalar, weights: frozenset[str]) -> Load | None:
 
 
 def _packed(
-    load: Load, found: Contraction, swaps: dict[Atom, Expr], panel: Axis, lane: Axis, what: str
+    load: Load,
+    found: Contraction,
+    swaps: dict[Atom, Expr],
+    panel: Axis,
+    lane: Axis,
+    what: str,
+    places: dict[Atom, Expr],
 ) -> tuple[Packed, Load] | None:
-    """The packed weight, and the load that stands for the given one."""
+    """The packed weight, and the load that stands for the given one.
+
+    `swaps` are axes of the contraction by the new ones, `places` the new ones by the former.
+    """
     used = load.axes()
     outer = [a for a in found.outer if a in used]
     axes = (*outer, panel, *(a for a in found.stage.reduce if a in used), lane)
@@ -145,7 +167,9 @@ def _packed(
     table: dict[Atom, ExprLike] = dict(swaps)
     stage = Stage(buffer, axes, load.subs(table))
     make = LoopFunc(buffer.name, (load.buffer,), (buffer,), (stage,))
-    return Packed(make), Load(buffer, tuple(a.expr for a in axes))
+    read = Load(buffer, tuple(a.expr for a in axes))
+    inverse: dict[Atom, ExprLike] = dict(places)
+    return Packed(make, load, read.subs(inverse)), read
 
 
 def _swapped(factor: Scalar, load: Load, read: Load) -> Scalar:

@@ -60,5 +60,5 @@ def test_what_it_takes(session: Session) -> None:
     """Weights stay quantised, layers share their kernels."""
     manifest = session.artifact.manifest
     stored = sum(w.stored_bytes for w in manifest.weights)
-    assert stored < 1.4 * MODEL.stat().st_size  # the embedding is stored in two orders
+    assert stored < MODEL.stat().st_size  # the embedding is stored once
     assert len(manifest.programs[0].cpu_kernels) < 80
