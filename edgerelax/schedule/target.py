@@ -38,6 +38,11 @@ class Target:
         return self.kind == "gpu"
 
     @property
+    def compiles_fast(self) -> bool:
+        """Whether copies of text cost little; SwiftShader takes milliseconds for each load."""
+        return self.kind != "software"
+
+    @property
     def shifts_vectors(self) -> bool:
         """Whether it shifts all lanes of a vector at once: SwiftShader takes one by one."""
         return self.kind != "software"

@@ -4,6 +4,7 @@ A tile holds one accumulator per row and column group; a group is four columns (
 Each step of the reduction loads one value per row and one per group and multiplies them all.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,12 +12,13 @@ from edgerelax.ir.kernel import KExpr, KVar, KVec, i32, kop
 from edgerelax.ir.loop import Stage
 from edgerelax.ir.scalar import Scalar
 from edgerelax.schedule.contraction import Contraction, guarded, is_contiguous
+from edgerelax.schedule.cost import LONGEST_ALONE
 from edgerelax.schedule.index import is_one
-from edgerelax.schedule.points import decompose, result_of, store_flat, substitute_stage
+from edgerelax.schedule.points import count, decompose, result_of, store_flat, substitute_stage
 from edgerelax.schedule.reduce import Reduction, begin, convert, fold_lanes, lanes_of, splat
 from edgerelax.schedule.scalars import Scalars
 from edgerelax.schedule.writer import Writer, plus
-from edgerelax.sym import Atom, Axis, ExprLike, as_expr, divisible, proves_lt
+from edgerelax.sym import Atom, Axis, ExprLike, as_expr, divisible, proves_le, proves_lt
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,28 +101,47 @@ class Tile:
 
     def store(self, sums: Sums) -> None:
         """Finish and store them."""
+        if len(sums) > 1 and not self.w.target.compiles_fast:
+            self._store_in_turn(sums)
+            return
         for row, line in zip(self.rows, sums, strict=True):
             self._store_row(row, line)
+
+    def _store_in_turn(self, sums: Sums) -> None:
+        """A loop in which the sums of the next row move up to the first one's registers."""
+        w, first = self.w, self.rows[0].number
+        with w.loop("r", i32(0), i32(len(sums))) as k:
+            number = w.let("row", kop("add", first, k))
+            row = self._bind_row(number, k, whole=divisible(self.found.height, len(sums)))
+            self._store_row(row, sums[0])
+            for line, following in itertools.pairwise(sums):
+                for total, other in zip(line, following, strict=True):
+                    for register, value in zip(total.registers, other.registers, strict=True):
+                        w.assign(register, value)
 
     # binding
 
     def _bind_rows(self, first: KExpr, height: int) -> None:
         w, found = self.w, self.found
-        one = found.height.as_int() == 1
-        last = None if one else w.params.scalar(found.height - 1)
         for k in range(height):
             number = w.let("row", plus(first, k))
-            inside = number
-            if k and last is not None and not divisible(found.height, height):
-                inside = w.let("row", kop("min", number, last))
-            clones = {a: Axis(f"{a.name}^{w.fresh('r')}", a.extent) for a in found.rows}
-            places = decompose(w, inside, [a.extent for a in found.rows])
-            for axis, place in zip(found.rows, places, strict=True):
-                w.bind(clones[axis], place)
-            if found.lane is not None:
-                clones[found.lane] = Axis(f"{found.lane.name}^{w.fresh('r')}", found.lane.extent)
-                w.bind(clones[found.lane], i32(k))
-            self.rows.append(Row(clones, number))
+            whole = k == 0 or divisible(found.height, height)
+            self.rows.append(self._bind_row(number, i32(k), whole=whole))
+
+    def _bind_row(self, number: KExpr, lane: KExpr, *, whole: bool) -> Row:
+        """A row of a number, or the last one if it is past the end; `whole`: it never is."""
+        w, found = self.w, self.found
+        inside = number
+        if not whole and found.height.as_int() != 1:
+            inside = w.let("row", kop("min", number, w.params.scalar(found.height - 1)))
+        clones = {a: Axis(f"{a.name}^{w.fresh('r')}", a.extent) for a in found.rows}
+        places = decompose(w, inside, [a.extent for a in found.rows])
+        for axis, place in zip(found.rows, places, strict=True):
+            w.bind(clones[axis], place)
+        if found.lane is not None:
+            clones[found.lane] = Axis(f"{found.lane.name}^{w.fresh('r')}", found.lane.extent)
+            w.bind(clones[found.lane], lane)
+        return Row(clones, number)
 
     def _bind_columns(self, groups: Sequence[Group]) -> None:
         w, column = self.w, self.found.column
@@ -205,7 +226,7 @@ class Tile:
             self._step(sums)
             return
         innermost = len(axes) == 1 and not pending
-        if innermost and self.w.target.is_gpu and not proves_lt(axes[0].extent, 8):
+        if innermost and self._is_worth_text(axes[0]):
             self._unrolled(axes[0], sums)
             return
         if innermost and self.dot:
@@ -215,6 +236,14 @@ class Tile:
         with self.w.loop("k", start, stop) as k:
             self.w.bind(axes[0], k)
             self._nest(axes[1:], pending, sums)
+
+    def _is_worth_text(self, axis: Axis) -> bool:
+        """Whether to write out four steps of an axis: for speed, or to have fewer turns."""
+        target = self.w.target
+        if not target.is_gpu or proves_lt(axis.extent, 8):
+            return False
+        few = proves_le(count(self.found.stage.reduce), LONGEST_ALONE)
+        return target.compiles_fast or not few
 
     def _steps_of(self, axis: Axis) -> tuple[KExpr, KExpr]:
         if self.span is not None and axis is self.span.axis:

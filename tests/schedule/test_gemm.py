@@ -2,11 +2,12 @@ import numpy as np
 import pytest
 
 from edgerelax.ir.dtypes import F16, F32, I8, I32
+from edgerelax.ir.kernel import For, KStore, walk_stmts
 from edgerelax.ir.loop import LoopFunc, Stage, axis
 from edgerelax.ir.scalar import Acc, Buffer, cast, op
 from edgerelax.schedule.contraction import contraction
 from edgerelax.schedule.select import schedule
-from edgerelax.schedule.target import TARGETS, WEBGPU
+from edgerelax.schedule.target import TARGETS, WEBGPU, WEBGPU_SOFTWARE
 from edgerelax.sym import as_expr, eq, symbol
 from tests.schedule.oracle import check
 
@@ -128,6 +129,21 @@ def test_a_large_product_is_a_gemm_on_every_target():
     for target in TARGETS.values():
         assert "gemm" in schedule(matmul(256, 256, 256), target).strategies[0]
     assert "gemm_shared" in schedule(matmul(1024, 1024, 256), WEBGPU).strategies[0]
+
+
+def test_a_slow_compiler_gets_one_store_and_steps_of_one():
+    """Four steps are written out where adapters that count turns might leave the loop early."""
+
+    def text(k):
+        func = matmul(symbol("m", lo=17), 32, k)
+        (version,) = schedule(func, WEBGPU_SOFTWARE).versions
+        (kernel,) = version.kernels
+        stmts = list(walk_stmts(kernel.body))
+        stores = sum(isinstance(s, KStore) for s in stmts)
+        return stores, {s.step for s in stmts if isinstance(s, For)}
+
+    assert text(64) == (1, {1})
+    assert text(1 << 15) == text(symbol("k") * 4) == (1, {1, 4})
 
 
 def test_infinities_pass_through():

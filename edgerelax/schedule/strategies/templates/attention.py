@@ -5,12 +5,13 @@ largest score m so far, sums are of exp(s - m); where m grows, what was summed i
 real GPU has 64 queries a group, a thread and its registers each, which read keys and values from
 workgroup memory that all fill together, tile by tile. Elsewhere a thread or iteration has up to
 four queries, which share what it loads from storage; software adapters, which compile slowly, get
-one loop with no branch in it. The CPU takes more queries than four by attention_blocks.
+loops with no branch and few copies. The CPU takes more queries than four by attention_blocks.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgerelax.ir.dtypes import F32
 from edgerelax.ir.kernel import (
@@ -96,6 +97,12 @@ class Strip:
     def set(self, piece: Piece, value: KExpr) -> None:
         self.w.assign(self.get(piece), value)
 
+    def move(self, other: "Strip") -> None:
+        """Take another row's values."""
+        for lanes, registers in self.registers.items():
+            for register, value in zip(registers, other.registers[lanes], strict=True):
+                self.w.assign(register, value)
+
 
 @dataclass(frozen=True, slots=True)
 class Query:
@@ -107,6 +114,10 @@ class Query:
     total: Strip
     largest: KVar
     weight: KVar
+
+
+Weights = dict[int, Sequence[KExpr]]
+"""A query's weights of the keys at hand, by the lanes of what they multiply."""
 
 
 class Walk:
@@ -147,8 +158,7 @@ class Walk:
         first = w.let("q", kop("mul", places[-1], i32(self.rows)))
         self.queries = [self._begin(w.let("q", plus(first, r))) for r in range(self.rows)]
         take_keys()
-        for query in self.queries:
-            self._store(query)
+        self._store_all(first)
 
     def _keys_from_storage(self) -> None:
         w, keys = self.w, self.problem.keys
@@ -202,6 +212,11 @@ class Walk:
 
     def _of_query(self, query: Axis, piece: Piece) -> KExpr:
         return self._value(self.problem.load(0, query, piece.axis), piece.lanes)
+
+    def _store_all(self, first: KExpr) -> None:
+        """Store what the queries sum up; `first` is the first one's number."""
+        for query in self.queries:
+            self._store(query)
 
     def _store(self, query: Query) -> None:
         finish = self._finisher(query.axis, query.weight)
@@ -313,14 +328,18 @@ class Walk:
 
     def _add_keys(self, keys: Sequence[Axis], columns: Sequence[Axis]) -> None:
         """Sum up keys. `columns`, by which scores are made: one for each, or one for all four."""
-        w, nth = self.w, range(len(keys))
         products = self._products(keys)
         factors = [self._factor(2, key) for key in keys]
         weights = []
         for query, own in zip(self.queries, products, strict=True):
             parts = self._weigh(query, own, columns)
             shares = [self._scaled(p, f) for p, f in zip(parts, factors, strict=True)]
-            weights.append(self._splats(shares))
+            weights.append(self._spread(shares))
+        self._sum_values(keys, weights)
+
+    def _sum_values(self, keys: Sequence[Axis], weights: Sequence[Weights]) -> None:
+        """Add keys' values to each query's sums, by its weights."""
+        w, nth = self.w, range(len(keys))
 
         def add(piece: Piece) -> None:
             values = [w.let("v", self._of_key(2, j, keys[j], piece)) for j in nth]
@@ -332,7 +351,7 @@ class Walk:
 
         self._pieces(self.problem.depth, add)
 
-    def _splats(self, weights: Sequence[KExpr]) -> dict[int, Sequence[KExpr]]:
+    def _spread(self, weights: Sequence[KExpr]) -> Weights:
         """Weights as they multiply pieces of one lane and of four; named, to be made once."""
         if self.problem.depth < 4:
             return {1: weights}
@@ -409,6 +428,9 @@ class Walk:
 class _Brief(Walk):
     """A walk in few statements: four keys at every turn, and sums scaled whether they need it.
 
+    What would be the same text for each key's value or each query's result is a loop, in which
+    the next one's registers move up.
+
     Past the end stands the last key again. Its copies share its weight, since a weight of 0 would
     make infinite values NaN.
     """
@@ -430,6 +452,40 @@ class _Brief(Walk):
             places = [k, *(w.let("k", kop("min", plus(k, j), last)) for j in range(1, 4))]
             axes = [self._key(place) for place in places]
             self._add_keys(axes, axes)
+
+    def _spread(self, weights: Sequence[KExpr]) -> Weights:
+        """One register with all four, the first of which is for the key whose turn it is."""
+        return {4: (self.w.var("p", KVec(F32, 4, tuple(weights))),)}
+
+    def _sum_values(self, keys: Sequence[Axis], weights: Sequence[Weights]) -> None:
+        w, problem = self.w, self.problem
+        first, _ = w.lookup(keys[0])
+        assert isinstance(first, KExpr), "a key is one number"
+        registers = [register for own in weights for register in own[4]]
+        with w.loop("j", i32(0), i32(len(keys))) as j:
+            place = kop("add", first, j)
+            if not divisible(problem.keys, 4):
+                place = kop("min", place, w.params.scalar(problem.keys - 1))
+            key = self.body.bind("k", problem.keys, w.let("k", place))
+            self._look_up(key, (2,))
+            turn = [super(_Brief, self)._spread(lanes_of(register)[:1]) for register in registers]
+            super()._sum_values([key], turn)
+            for register in registers:
+                assert isinstance(register, KVar)
+                _, *others = lanes_of(register)
+                w.assign(register, KVec(F32, 4, (*others, others[-1])))
+
+    def _store_all(self, first: KExpr) -> None:
+        if len(self.queries) == 1:
+            super()._store_all(first)
+            return
+        w = self.w
+        with w.loop("r", i32(0), i32(len(self.queries))) as r:
+            axis, inside = self._locate(w.let("q", kop("add", first, r)))
+            self._store(replace(self.queries[0], axis=axis, inside=inside))
+            for query, following in itertools.pairwise(self.queries):
+                query.total.move(following.total)
+                w.assign(query.weight, following.weight)
 
     def _counted(self, weight: KExpr) -> KExpr:
         return weight if self.shares is None else kop("mul", weight, self.shares)

@@ -16,13 +16,14 @@ from edgerelax.ir.kernel import LOCAL, WORKGROUP, Kernel, KExpr, KVec, i32
 from edgerelax.ir.loop import LoopFunc, Stage, Template
 from edgerelax.ir.plan import Packed
 from edgerelax.ir.scalar import Buffer, Scalar, Value, cast, constant, op, select
+from edgerelax.schedule.cost import LONGEST_ALONE
 from edgerelax.schedule.reduce import Reduction, begin, fold_lanes, state_dtype
 from edgerelax.schedule.strategies.base import Emitted
 from edgerelax.schedule.strategies.templates.grids import Body
 from edgerelax.schedule.target import Target
 from edgerelax.schedule.tile import multiply_add
 from edgerelax.schedule.writer import plus
-from edgerelax.sym import Axis, Expr, as_expr, divisible
+from edgerelax.sym import Axis, Expr, as_expr, divisible, proves_le
 
 UNROLL = 4
 """Vectors of a product in one turn of its loop. Turns are what costs here, and drivers that run
@@ -350,6 +351,11 @@ class _Loop:
                 w.assign(register, multiply_add(weight, old, register))
         return [fold_lanes(w, total).registers[0] for total in totals]
 
+    def _is_worth_text(self) -> bool:
+        """Whether to write out several vectors: for speed, or to have fewer turns of the loop."""
+        few = proves_le(self.steps * self.hidden, LONGEST_ALONE)
+        return self.w.target.compiles_fast or not few
+
     def _rows(
         self, rows: Sequence[tuple[int, Axis]], state: Callable[[Expr], Scalar]
     ) -> list[KExpr]:
@@ -366,7 +372,7 @@ class _Loop:
         done: KExpr = i32(0)
         if not w.target.is_gpu or divisible(hidden, 4):
             four = [begin(w, "sum", self.cell.dtype, lanes=4) for _ in rows]
-            turn = 4 * UNROLL
+            turn = 4 * (UNROLL if self._is_worth_text() else 1)
             for step in (turn,) if divisible(hidden, turn) else (turn, 4):
                 end = w.params.scalar(hidden // step * step)
                 with w.loop("k", done, end, step=step) as k:
