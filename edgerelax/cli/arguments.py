@@ -1,13 +1,29 @@
-"""Reading command-line arguments: dims, libraries."""
+"""Arguments that several commands have, and reading those that are more than a text."""
 
 import re
 import runpy
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from edgerelax.frontends.dims import DimSpec
 from edgerelax.ir.diagnostics import EdgeRelaxError, InputError
 from edgerelax.ir.library import Library
+
+Device = Annotated[str, typer.Option(help="auto, wgpu or cpu.")]
+Variant = Annotated[str | None, typer.Option(help="Run this variant of the artifact, by name.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Threads for the CPU's kernels; by default 4 to 8 as there are cores, else 1."
+    ),
+]
+Window = Annotated[
+    int | None, typer.Option(min=1, help="Tokens of a text that are kept; texts have no end.")
+]
+Sinks = Annotated[int | None, typer.Option(min=0, help="First tokens that a window keeps; else 4.")]
 
 _DIM = re.compile(r"(?P<name>.+?)=(?P<lo>\d*)(?P<range>\.\.(?P<hi>\d*))?(?::(?P<multiple>\d+))?")
 

@@ -16,6 +16,7 @@ from edgerelax.chat.conversation import Conversation
 from edgerelax.chat.load import LoadedChat, load_chat
 from edgerelax.chat.openai import RequestError
 from edgerelax.chat.work import Work
+from edgerelax.cli.arguments import Device, Sinks, Threads, Variant, Window
 from edgerelax.cli.columns import columns
 from edgerelax.ir.diagnostics import InputError
 
@@ -41,20 +42,12 @@ def chat(
     top_p: Annotated[float | None, typer.Option(min=0, max=1)] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Of an answer.")] = None,
     seed: Annotated[int | None, typer.Option(help="The same answers for the same seed.")] = None,
-    device: Annotated[str, typer.Option(help="auto, wgpu or cpu.")] = "auto",
-    variant: Annotated[
-        str | None, typer.Option(help="Run this variant of the artifact, by name.")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads for the CPU's kernels.")
-    ] = None,
+    device: Device = "auto",
+    variant: Variant = None,
+    threads: Threads = None,
     cache_tokens: Annotated[int | None, typer.Option(min=1, help="Room of the cache.")] = None,
-    window: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of a text that are kept; texts have no end.")
-    ] = None,
-    sinks: Annotated[
-        int | None, typer.Option(min=0, help="First tokens that a window keeps; else 4.")
-    ] = None,
+    window: Window = None,
+    sinks: Sinks = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print for programs.")] = False,
 ) -> None:
     """Talk with a language model."""

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from edgerelax.api import load
-from edgerelax.cli.arguments import read_libraries
+from edgerelax.cli.arguments import Device, Threads, Variant, read_libraries
 from edgerelax.cli.arrays import declared, read_inputs, write_npz
 
 
@@ -21,17 +21,9 @@ def run(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write an .npz file.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, wgpu or cpu.")] = "auto",
-    variant: Annotated[
-        str | None, typer.Option(help="Run this variant of the artifact, by name.")
-    ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Threads for the CPU's kernels; by default 4 to 8 as there are cores, else 1.",
-        ),
-    ] = None,
+    device: Device = "auto",
+    variant: Variant = None,
+    threads: Threads = None,
     library: Annotated[
         list[Path] | None,
         typer.Option(help="A Python file with libraries of yours (docs/libraries.md)."),

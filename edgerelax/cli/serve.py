@@ -11,6 +11,7 @@ import typer
 
 from edgerelax.artifact.store import Artifact
 from edgerelax.chat.load import TEXTS, LoadedChat, load_chat
+from edgerelax.cli.arguments import Device, Sinks, Threads, Variant, Window
 from edgerelax.frontends.speech.info import SPEECH
 from edgerelax.ir.diagnostics import InputError
 from edgerelax.speech.load import LoadedTranscriber, load_transcriber
@@ -26,24 +27,16 @@ def serve(
         str, typer.Option(help="Where to listen; 0.0.0.0 is everywhere.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
-    device: Annotated[str, typer.Option(help="auto, wgpu or cpu.")] = "auto",
-    variant: Annotated[
-        str | None, typer.Option(help="Run this variant of the artifact, by name.")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads for the CPU's kernels.")
-    ] = None,
+    device: Device = "auto",
+    variant: Variant = None,
+    threads: Threads = None,
     name: Annotated[str | None, typer.Option(help="The model's name; else the folder's.")] = None,
     cache_tokens: Annotated[
         int | None, typer.Option(min=1, help="Room of the cache, of all texts together.")
     ] = None,
     texts: Annotated[int, typer.Option(min=1, help="Answers written at once.")] = TEXTS,
-    window: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of a text that are kept; texts have no end.")
-    ] = None,
-    sinks: Annotated[
-        int | None, typer.Option(min=0, help="First tokens that a window keeps; else 4.")
-    ] = None,
+    window: Window = None,
+    sinks: Sinks = None,
     max_queue: Annotated[
         int, typer.Option(min=0, help="Requests that wait; one more is answered 429.")
     ] = 64,

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from edgerelax.cli.arguments import Device, Threads, Variant
 from edgerelax.speech.load import load_transcriber
 from edgerelax.speech.subtitles import clock, srt, vtt
 from edgerelax.speech.transcribe import Segment, Transcription
@@ -40,13 +41,9 @@ def transcribe(
     ] = None,
     seed: Annotated[int, typer.Option(help="The same text for the same seed.")] = 0,
     form: Annotated[Form, typer.Option("--format", help="How to print it.")] = Form.TEXT,
-    device: Annotated[str, typer.Option(help="auto, wgpu or cpu.")] = "auto",
-    variant: Annotated[
-        str | None, typer.Option(help="Run this variant of the artifact, by name.")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads for the CPU's kernels.")
-    ] = None,
+    device: Device = "auto",
+    variant: Variant = None,
+    threads: Threads = None,
 ) -> None:
     """Turn speech into text, segment by segment."""
     wanted: dict[str, Any] = {"language": language, "task": task, "timestamps": timestamps}

@@ -10,6 +10,7 @@ import typer
 from edgerelax.api import open_session
 from edgerelax.artifact.store import Artifact
 from edgerelax.checking import Comparison, compare, first_difference, sample_sizes
+from edgerelax.cli.arguments import Device, Variant
 from edgerelax.cli.columns import columns
 from edgerelax.frontends.onnx.reading import read_model
 
@@ -17,10 +18,8 @@ from edgerelax.frontends.onnx.reading import read_model
 def verify(
     model: Annotated[Path, typer.Argument(help="The ONNX file.")],
     artifact: Annotated[Path, typer.Argument(help="The folder that was exported from it.")],
-    device: Annotated[str, typer.Option(help="auto, wgpu or cpu.")] = "auto",
-    variant: Annotated[
-        str | None, typer.Option(help="Run this variant of the artifact, by name.")
-    ] = None,
+    device: Device = "auto",
+    variant: Variant = None,
     reference: Annotated[str, typer.Option(help="onnxruntime or numpy.")] = "onnxruntime",
     samples: Annotated[int, typer.Option(min=1, help="How many combinations of sizes.")] = 4,
     tolerance: Annotated[
