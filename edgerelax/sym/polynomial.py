@@ -1,13 +1,16 @@
 """Division of polynomials, atoms being unknowns: no bounds are asked."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
 
-from edgerelax.sym.expr import Expr, FloorDiv, Monomial, _make, as_expr
+from edgerelax.sym.expr import MEMO, Expr, FloorDiv, Monomial, _make, as_expr
 
 MOST_STEPS = 64
 
 
+@lru_cache(MEMO)
 def divide_exactly(a: Expr, b: Expr) -> Expr | None:
     """q with a == q*b as polynomials, or None."""
     k = b.as_int()
@@ -62,27 +65,56 @@ class Remainder:
 def remainders(e: Expr) -> Iterator[Remainder]:
     """Every `%` that stands in a sum as num - den*(num//den) and makes it shorter."""
     terms = e.terms()
-    for k, monomial in terms if len(terms) > 1 else ():
+    if len(terms) < 2:
+        return
+    quotients = [a for a in dict.fromkeys(chain(*(m for _, m in terms))) if isinstance(a, FloorDiv)]
+    if not quotients:
+        return
+    known = {monomial: k for k, monomial in terms}
+    joins = any(atom.exact for monomial in known for atom in monomial)
+    for k, monomial in terms:
         for atom in monomial:
             if not isinstance(atom, FloorDiv):
                 continue
             term = _make({without(monomial, (atom,)) or (): -k})
-            for num, den in _readings(e, atom):
+            for num, den in _readings(atom, quotients):
                 factor = divide_exactly(term, den)
                 if factor is None:
                     continue
-                rest = e - factor * (num - den * atom)
-                if len(rest.terms()) < len(terms):
-                    yield Remainder(rest, factor, num, den)
+                taken = factor * (num - den * atom)
+                if joins or _shortens(known, taken):
+                    rest = e - taken
+                    if len(rest.terms()) < len(terms):
+                        yield Remainder(rest, factor, num, den)
 
 
-def _readings(e: Expr, atom: FloorDiv) -> Iterator[tuple[Expr, Expr]]:
-    """What an atom may be the quotient of: x//(p*q) is (x//p)//q too, which a sum may hold."""
+def _readings(atom: FloorDiv, quotients: Iterable[FloorDiv]) -> Iterator[tuple[Expr, Expr]]:
+    """What an atom may be the quotient of, given the quotients of a sum that holds it."""
     yield atom.num, atom.den
-    for _, monomial in e.terms():
-        for inner in monomial:
-            if isinstance(inner, FloorDiv) and inner is not atom:
-                den = divide_exactly(atom.den, inner.den)
-                offset = den and divide_exactly(atom.num - inner.num, inner.den)
-                if den is not None and offset is not None:
-                    yield inner + offset, den
+    for inner in quotients:
+        if inner is not atom:
+            found = _through(atom, inner)
+            if found is not None:
+                yield found
+
+
+@lru_cache(MEMO)
+def _through(atom: FloorDiv, inner: FloorDiv) -> tuple[Expr, Expr] | None:
+    """x//(p*q) is (x//p)//q too: the numerator and divisor if it is so with x//p as `inner`."""
+    den = divide_exactly(atom.den, inner.den)
+    offset = den and divide_exactly(atom.num - inner.num, inner.den)
+    return None if den is None or offset is None else (inner + offset, den)
+
+
+def _shortens(known: Mapping[Monomial, int], taken: Expr) -> bool:
+    """Whether a sum less another has fewer terms than it, found without making the difference.
+
+    True as well where it is unknown: terms with an exact division may join others.
+    """
+    change = 0
+    for k, monomial in taken.terms():
+        if any(atom.exact for atom in monomial):
+            return True
+        there = known.get(monomial)
+        change += 1 if there is None else -1 if there == k else 0
+    return change < 0
