@@ -93,6 +93,10 @@ export class Gpu {
   #sealed: GPUCommandBuffer[] = [];
   #epoch = 0;
   #pipelines: GPUComputePipeline[] = [];
+  /** Whether the device had memory for what was made: told later. */
+  #checks: Promise<void>[] = [];
+  /** Why there is no memory for slabs or inputs: what uses them computes nothing. */
+  #full: string | undefined;
   readonly #staging: GPUBuffer[] = []; // that nothing is being read through
 
   constructor(device: GPUDevice, kernels: readonly GpuKernel[], libraries: readonly Bound[] = []) {
@@ -171,7 +175,7 @@ export class Gpu {
     let inputs = this.#inputs.get(fn);
     if (!inputs) {
       inputs = new Inputs({
-        make: (bytes, label) => this.#make(bytes, label),
+        make: (bytes, label) => this.#tryMake(bytes, label),
         retire: (buffer) => this.#retire(buffer),
         submit: () => this.submit(),
         epoch: () => this.#epoch,
@@ -210,6 +214,44 @@ export class Gpu {
     }
   }
 
+  /** A buffer for which there may be no memory: the next read tells. */
+  #tryMake(bytes: number, label: string): GPUBuffer {
+    this.device.pushErrorScope('out-of-memory');
+    try {
+      return this.#make(bytes, label);
+    } finally {
+      const told = this.device.popErrorScope().then(
+        (failure) => {
+          if (failure) this.#full ??= `${label} needs ${bytes} bytes: ${failure.message}`;
+        },
+        () => undefined, // a lost device tells of itself
+      );
+      this.#checks.push(told);
+    }
+  }
+
+  /** Throws `memory` where something that was read comes of buffers that never were. */
+  async #checked(): Promise<void> {
+    await Promise.all(this.#checks);
+    this.#checks = [];
+    if (this.#full === undefined) return;
+    throw new EdgeRelaxError('memory', `the GPU has no memory: ${this.#full}`);
+  }
+
+  /** Gives up slabs and inputs where there was no memory for all: they are made anew. */
+  recover(): void {
+    if (this.#full === undefined) return;
+    this.#full = undefined;
+    this.submit();
+    for (const [key, buffer] of this.#buffers) {
+      if (!key.startsWith(`${BINDING.slab}.`)) continue;
+      this.#buffers.delete(key);
+      this.free(buffer);
+    }
+    for (const inputs of this.#inputs.values()) inputs.clear();
+    this.#inputs.clear();
+  }
+
   /** Waits until the GPU has done what was submitted. */
   async settled(): Promise<void> {
     await this.device.queue.onSubmittedWorkDone().catch(() => undefined); // the next run tells
@@ -224,7 +266,7 @@ export class Gpu {
       this.#buffers.delete(key); // there may be no other
       this.#retire(old);
     }
-    const made = this.#make(bytes, `slab ${slab}`);
+    const made = this.#tryMake(bytes, `slab ${slab}`);
     this.#buffers.set(key, made);
     if (!old || !keeps) return;
     this.#commands().copyBufferToBuffer(old, 0, made, 0, old.size);
@@ -481,6 +523,7 @@ export class Gpu {
   async #mapped<T>(staging: GPUBuffer, size: number, take: (bytes: ArrayBuffer) => T): Promise<T> {
     try {
       await staging.mapAsync(GPUMapMode.READ, 0, size);
+      await this.#checked();
       const found = take(staging.getMappedRange(0, size));
       staging.unmap();
       this.#staging.push(staging);

@@ -91,13 +91,18 @@ export class Inputs {
     try {
       return this.#fit(data);
     } catch (error) {
-      if (this.#block) this.#host.retire(this.#block.buffer);
-      for (const buffer of this.#large.values()) this.#host.retire(buffer);
-      this.#block = undefined;
-      this.#small.clear();
-      this.#large.clear();
+      this.clear();
       throw error;
     }
+  }
+
+  /** Gives up all places. */
+  clear(): void {
+    if (this.#block) this.#host.retire(this.#block.buffer);
+    for (const buffer of this.#large.values()) this.#host.retire(buffer);
+    this.#block = undefined;
+    this.#small.clear();
+    this.#large.clear();
   }
 
   #fit(data: ReadonlyMap<number, Uint8Array<ArrayBuffer>>): boolean {

@@ -328,13 +328,17 @@ export class Model {
     const info = this.manifest.functions[fn];
     if (!info) throw new EdgeRelaxError('input', `no function ${name}`);
     try {
-      if (this.#suspect) vm.cancel();
+      if (this.#suspect) {
+        vm.cancel();
+        gpu?.recover();
+      }
       this.#suspect = false;
       this.#giveInputs(vm, gpu, fn, info, inputs);
       await this.#drive(vm, gpu, fn, options.signal);
       return { results: this.#collect(vm, gpu, info) };
     } catch (error) {
       gpu?.discard();
+      gpu?.recover();
       vm.cancel();
       throw await this.#explain(error);
     }

@@ -13,7 +13,7 @@ function device(failure: { message: string } | null = null): GPUDevice {
   return made as unknown as GPUDevice;
 }
 
-Object.assign(globalThis, { GPUBufferUsage: {}, GPUShaderStage: {} });
+Object.assign(globalThis, { GPUBufferUsage: {}, GPUShaderStage: {}, GPUMapMode: {} });
 
 describe('states that a device has no room for', () => {
   it('are larger than what a kernel reads, and leave no buffer', () => {
@@ -40,6 +40,8 @@ describe('states that a device has no room for', () => {
   });
 });
 
+const ROOM = 1 << 19; // the largest buffer that there is memory for
+
 /** A device that keeps the bytes of buffers, and says in which order it was asked for what. */
 function recorder() {
   interface Made {
@@ -47,6 +49,9 @@ function recorder() {
     readonly size: number;
     readonly bytes: Uint8Array;
     readonly destroy: () => void;
+    readonly mapAsync: () => Promise<void>;
+    readonly getMappedRange: () => ArrayBuffer;
+    readonly unmap: () => void;
   }
   interface Group {
     readonly entries: readonly { resource: { buffer: Made; offset: number; size: number } }[];
@@ -54,6 +59,7 @@ function recorder() {
   const log: string[] = [];
   const launched: Group[] = [];
   let group: Group | undefined;
+  let lacks = false;
   const pass = {
     setPipeline: () => undefined,
     setBindGroup: (_: number, given: Group) => void (group = given),
@@ -65,18 +71,29 @@ function recorder() {
   };
   const device = {
     limits: { maxBufferSize: 1 << 20, maxStorageBufferBindingSize: 1 << 20 },
-    createBuffer: ({ size, label }: { size: number; label: string }): Made => ({
-      label,
-      size,
-      bytes: new Uint8Array(size),
-      destroy: () => void log.push(`free ${label}`),
-    }),
+    createBuffer: ({ size, label }: { size: number; label: string }): Made => {
+      lacks = size > ROOM;
+      const bytes = new Uint8Array(size);
+      return {
+        ...{ label, size, bytes },
+        destroy: () => void log.push(`free ${label}`),
+        mapAsync: async () => undefined,
+        getMappedRange: () => bytes.buffer,
+        unmap: () => undefined,
+      };
+    },
+    pushErrorScope: () => void (lacks = false),
+    popErrorScope: async () => (lacks ? { message: 'none left' } : null),
     createBindGroupLayout: () => ({}),
     createPipelineLayout: () => ({}),
     createShaderModule: () => ({}),
     createComputePipelineAsync: async () => ({}),
     createBindGroup: (given: Group) => given,
-    createCommandEncoder: () => ({ beginComputePass: () => pass, finish: () => ({}) }),
+    createCommandEncoder: () => ({
+      beginComputePass: () => pass,
+      copyBufferToBuffer: () => undefined,
+      finish: () => ({}),
+    }),
     queue: {
       writeBuffer: (to: Made, at: number, from: Uint8Array | Int32Array, first = 0, count = 0) => {
         const size = from.BYTES_PER_ELEMENT;
@@ -256,4 +273,34 @@ it('what failed is forgotten, and what was sealed before it is not', async () =>
   gpu.discard();
   gpu.submit();
   expect(log.at(-1)).toBe('submit 1');
+});
+
+describe('what there is no memory for', () => {
+  const result: Place = { ...SLAB, bytes: 4 };
+
+  it('fails what reads it, until it is made anew', async () => {
+    const { gpu, log } = await ready();
+    gpu.ensure(0, ROOM + 4, false);
+    for (let k = 0; k < 2; k++) {
+      gpu.encodeOnce(list([1, 1]));
+      await expect(gpu.read([result])).rejects.toThrow(
+        'the GPU has no memory: slab 0 needs 524292 bytes: none left',
+      );
+    }
+    gpu.recover();
+    expect(log.at(-1)).toBe('free slab 0');
+    gpu.ensure(0, 64, false);
+    gpu.encodeOnce(list([1, 1]));
+    expect(await gpu.read([result])).toHaveLength(1);
+  });
+
+  it('may be an input', async () => {
+    const { gpu } = await ready();
+    gpu.give(0, new Map([[0, new Uint8Array(ROOM + 4)]]));
+    gpu.encodeOnce(list([1, 1]));
+    await expect(gpu.read([result])).rejects.toThrow('no memory: input 0 needs 524292 bytes');
+    gpu.recover();
+    expect(gpu.give(0, new Map([[0, new Uint8Array(4)]]))).toBe(false); // nothing binds it
+    expect(await gpu.read([result])).toHaveLength(1);
+  });
 });
