@@ -94,7 +94,7 @@ export class Gpu {
   #epoch = 0;
   #pipelines: GPUComputePipeline[] = [];
   /** Whether the device had memory for what was made: told later. */
-  #checks: Promise<void>[] = [];
+  #checks: Promise<unknown> = Promise.resolve();
   /** Why there is no memory for slabs or inputs: what uses them computes nothing. */
   #full: string | undefined;
   readonly #staging: GPUBuffer[] = []; // that nothing is being read through
@@ -226,14 +226,13 @@ export class Gpu {
         },
         () => undefined, // a lost device tells of itself
       );
-      this.#checks.push(told);
+      this.#checks = Promise.all([this.#checks, told]);
     }
   }
 
   /** Throws `memory` where something that was read comes of buffers that never were. */
   async #checked(): Promise<void> {
-    await Promise.all(this.#checks);
-    this.#checks = [];
+    await this.#checks;
     if (this.#full === undefined) return;
     throw new EdgeRelaxError('memory', `the GPU has no memory: ${this.#full}`);
   }
