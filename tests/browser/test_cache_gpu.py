@@ -1,18 +1,16 @@
 """Caches of f16 and int8, windows with sinks, and images on Chromium's WebGPU: Python's tokens."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import edgerelax
-from edgerelax.chat.engine import Sampling
-from edgerelax.chat.paged import PagedEngine
 from edgerelax.frontends.language.storage import Kind
 from tests.browser.harness import Browser
 from tests.browser.runtime_page import runtime_page
+from tests.browser.test_rolling import Text, in_python
 from tests.browser.test_seeing import ask, check
 from tests.chat.test_seeing import TOKENS, Model, image
 from tests.frontends.language.test_cache import VOCABULARY, only, tiny
@@ -39,7 +37,6 @@ try {
   await engine.dispose();
 }
 """
-Text = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -53,18 +50,6 @@ def page(browser: Browser) -> Iterator[Browser]:
 def text_of(length: int, count: int) -> Text:
     prompt = np.random.default_rng(length).integers(0, VOCABULARY, length).tolist()
     return {"prompt": prompt, "count": count}
-
-
-def in_python(folder: Path, texts: Sequence[Text], **options: int) -> list[list[int]]:
-    with edgerelax.load(folder, "cpu") as session:
-        language = session.artifact.manifest.language
-        assert language is not None
-        engine = PagedEngine(session, language, **options)
-        found = []
-        for text in texts:
-            with engine.generate(text["prompt"], Sampling(text["count"], temperature=0.0)) as s:
-                found.append([token.id for token in s])
-    return found
 
 
 @pytest.mark.parametrize("kind", ("f16", "int8"))
