@@ -104,7 +104,7 @@ export class Model {
   static async open(source: Source, program: ProgramInfo, options: ModelOptions): Promise<Model> {
     const model = new Model(source, program, options);
     await model.#open();
-    await source.settle();
+    source.settle();
     model.#options = { ...options, signal: undefined }; // it was for loading, not for reload()
     return model;
   }
@@ -120,6 +120,14 @@ export class Model {
    */
   start(inputs: Record<string, Input>, options: RunOptions = {}): Promise<Outputs> {
     return this.#enqueue(() => this.#begin(inputs, options)).then(({ results }) => results);
+  }
+
+  /**
+   * Resolves once the next load needs no network: the browser keeps the files, which it writes while
+   * the model already runs. Where it has no room or no cache this resolves too.
+   */
+  kept(): Promise<void> {
+    return this.#source.kept();
   }
 
   /** Waits until all that was asked for is done, failed or not. */
@@ -257,9 +265,11 @@ export class Model {
   /** Fetches what the program needs; pipelines are made while the weights come in. */
   async #load(program: ProgramInfo, gpu: Gpu | undefined): Promise<Vm> {
     const { manifest } = this.#source;
-    const [wasm, code] = await Promise.all([
+    const file = program.cpu_kernels_file;
+    const [wasm, code, kernels] = await Promise.all([
       this.#source.read(manifest.vm),
       this.#source.read(program.program),
+      file === null ? undefined : this.#source.read(file),
     ]);
     const threads = program.device === 'cpu' ? threadCount(this.#options.threads) : 1;
     const vm = await Vm.open(wasm, code, threads);
@@ -267,9 +277,7 @@ export class Model {
       const compiling = this.#compile(gpu);
       compiling.catch(() => undefined); // awaited below; a failing weight must not leave it unheard
       const own = bound(program, 'cpu', this.#options.libraries);
-      const file = program.cpu_kernels_file;
-      if (file !== null || own.length > 0) {
-        const kernels = file === null ? undefined : await this.#source.read(file);
+      if (kernels || own.length > 0) {
         const functions = own.map((entry) => kernelOf(entry, () => vm));
         await vm.loadKernels(kernels, program.cpu_kernels.length, functions);
       }

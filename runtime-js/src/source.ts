@@ -67,13 +67,18 @@ export class Source {
   }
 
   /**
-   * Says that all is loaded: the manifest is kept for when nothing answers, and the signal, which was
-   * given for loading, has no part in what is read later.
+   * Says that all is loaded: the manifest is kept, after its files, for when nothing answers, and the
+   * signal, which was given for loading, has no part in what is read later.
    */
-  async settle(): Promise<void> {
+  settle(): void {
     this.#options = { ...this.#options, signal: undefined };
     const { key, text, isNew } = this.#kept;
-    if (isNew && key !== undefined) await this.#store.put(key, new TextEncoder().encode(text));
+    if (isNew && key !== undefined) void this.#store.put(key, new TextEncoder().encode(text));
+  }
+
+  /** Resolves once the files that came are written to the browser's cache, or it has no room. */
+  kept(): Promise<void> {
+    return this.#store.written();
   }
 
   /** A file that came with the model, checked. */

@@ -8,7 +8,7 @@ export type CacheOption = 'auto' | 'cache' | 'opfs' | 'none';
 /** A place for files; `put` leaves a whole file or none. */
 interface Shelf {
   get(key: string): Promise<ReadableStream<Uint8Array> | undefined>;
-  put(key: string, data: Uint8Array<ArrayBuffer>): Promise<void>;
+  put(key: string, file: Blob): Promise<void>;
   drop(key: string): Promise<void>;
 }
 
@@ -20,6 +20,7 @@ const OPENERS = { cache: openCache, opfs: openFolder };
 export class Store {
   #shelf: Shelf | undefined;
   #full = false;
+  #writing: Promise<void> = Promise.resolve();
 
   private constructor(shelf: Shelf | undefined) {
     this.#shelf = shelf;
@@ -53,9 +54,23 @@ export class Store {
     }
   }
 
-  /** Keeps a file, until the first that there is no room for. */
-  async put(key: string, data: Uint8Array<ArrayBuffer>): Promise<void> {
-    if (!this.#full) await this.#change((shelf) => shelf.put(key, data));
+  /**
+   * Keeps a file, until the first that there is no room for. It is copied at once and written after
+   * those before it, for which this waits: no more than two files are held for writing.
+   */
+  put(key: string, data: Uint8Array<ArrayBuffer>): Promise<void> {
+    const before = this.#writing;
+    if (!this.#shelf || this.#full) return before;
+    const file = new Blob([data]);
+    this.#writing = before.then(() => {
+      if (!this.#full) return this.#change((shelf) => shelf.put(key, file));
+    });
+    return before;
+  }
+
+  /** Resolves once all that was put is written, or there is no room for it. */
+  written(): Promise<void> {
+    return this.#writing;
   }
 
   /** Throws away what turned out to be broken. */
@@ -85,7 +100,7 @@ async function openCache(): Promise<Shelf> {
   const address = (key: string): string => `https://edgerelax.invalid/${key}`; // never fetched
   return {
     get: async (key) => (await cache.match(address(key)))?.body ?? undefined,
-    put: (key, data) => cache.put(address(key), new Response(data)),
+    put: (key, file) => cache.put(address(key), new Response(file)),
     drop: async (key) => void (await cache.delete(address(key))),
   };
 }
@@ -98,13 +113,14 @@ async function openFolder(): Promise<Shelf> {
     drop,
     get: async (key) => {
       const handle = await folder.getFileHandle(key).catch(unlessMissing);
-      return handle && (await handle.getFile()).stream();
+      const file = await handle?.getFile();
+      return file?.size ? file.stream() : undefined; // empty until what writes it closes it
     },
-    put: async (key, data) => {
+    put: async (key, file) => {
       const handle = await folder.getFileHandle(key, { create: true });
       try {
         const writable = await handle.createWritable(); // replaces the file when it is closed
-        await writable.write(data);
+        await writable.write(file);
         await writable.close();
       } catch (error) {
         await drop(key).catch(() => undefined); // the empty file; what failed first is told

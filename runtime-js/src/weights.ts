@@ -15,9 +15,12 @@ interface Part {
 
 const PIECE = 1 << 20; // bytes that are widened at once
 
+/** Shards under way at once: one comes in while another is checked. */
+const LANES = 2;
+
 /**
- * Fetches each shard once, all into the same memory: of the weights, JavaScript never holds more
- * than the largest shard and a piece that is being widened.
+ * Fetches each shard once, through memory that each lane takes again: of the weights, JavaScript
+ * never holds more than two shards and a piece that is being widened.
  */
 export async function loadWeights(
   source: Source,
@@ -31,11 +34,23 @@ export async function loadWeights(
   else make();
   const { files } = source.manifest;
   const sizes = [...shards.keys()].map((file) => files[file]?.bytes ?? 0);
-  const memory = new ArrayBuffer(Math.max(0, ...sizes));
-  for (const [file, parts] of shards) {
-    const shard = await source.read(file, memory);
-    for (const { offset, bytes, take } of parts) take(shard.subarray(offset, offset + bytes));
-  }
+  const waiting = [...shards];
+  let failed = false;
+  const lane = async (): Promise<void> => {
+    const memory = new ArrayBuffer(Math.max(...sizes));
+    for (let next = waiting.shift(); next && !failed; next = waiting.shift()) {
+      const [file, parts] = next;
+      const shard = await source.read(file, memory);
+      if (failed) return; // where the weights go may be gone
+      for (const { offset, bytes, take } of parts) take(shard.subarray(offset, offset + bytes));
+    }
+  };
+  const fail = (error: unknown): never => {
+    failed = true;
+    throw error;
+  };
+  const count = Math.min(LANES, shards.size);
+  await Promise.all(Array.from({ length: count }, () => lane().catch(fail)));
 }
 
 /** The parts by shard. The memory that they go to is made here, all of it. */

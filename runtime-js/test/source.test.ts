@@ -112,7 +112,7 @@ describe('the signal', () => {
     const stop = new AbortController();
     const source = await open({}, { signal: stop.signal });
     const other = await open({}, { signal: stop.signal });
-    await source.settle();
+    source.settle();
     stop.abort();
     expect(await source.read('vm.wasm')).toEqual(vmBytes);
     await refusal(other.read('vm.wasm'), 'abort');

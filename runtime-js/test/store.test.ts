@@ -26,6 +26,20 @@ function server(bytes: readonly Uint8Array[] = [DATA]) {
 function places() {
   const kept = { cache: new Map<string, Uint8Array>(), opfs: new Map<string, Uint8Array>() };
   const state: { fail?: DOMException; unreadable?: boolean } = {};
+  let [gate, held] = [Promise.resolve(), 0];
+  const write = async (where: Map<string, Uint8Array>, name: string, data: ArrayBuffer) => {
+    held += 1;
+    await gate;
+    held -= 1;
+    if (state.fail) throw state.fail;
+    where.set(name, new Uint8Array(data));
+  };
+  /** What writes waits until the function that this gives is called. */
+  const hold = (): (() => void) => {
+    let free = (): void => undefined;
+    gate = new Promise((resolve) => (free = resolve));
+    return free;
+  };
   const missing = (): DOMException => new DOMException('nothing there', 'NotFoundError');
   const key = (url: string): string => url.replace(/^.*\//, '');
   const caches = {
@@ -36,8 +50,7 @@ function places() {
         return data && new Response(data.slice());
       },
       put: async (url: string, response: Response) => {
-        if (state.fail) throw state.fail;
-        kept.cache.set(key(url), new Uint8Array(await response.arrayBuffer()));
+        await write(kept.cache, key(url), await response.arrayBuffer());
       },
       delete: async (url: string) => kept.cache.delete(key(url)),
     }),
@@ -46,13 +59,10 @@ function places() {
   const file = (name: string) => ({
     getFile: async () => new Blob([kept.opfs.get(name)!.slice()]),
     createWritable: async () => {
-      let text = new Uint8Array();
+      let text = new ArrayBuffer();
       return {
-        write: async (data: Uint8Array) => {
-          if (state.fail) throw state.fail;
-          text = data.slice();
-        },
-        close: async () => void kept.opfs.set(name, text),
+        write: async (data: Blob) => void (text = await data.arrayBuffer()),
+        close: () => write(kept.opfs, name, text),
       };
     },
   });
@@ -71,7 +81,7 @@ function places() {
     removeEntry: async () => kept.opfs.clear(),
   };
   const navigator = { storage: { getDirectory: async () => root } };
-  return { kept, state, caches, navigator };
+  return { kept, state, hold, held: () => held, caches, navigator };
 }
 
 let here = places();
@@ -92,7 +102,9 @@ afterEach(() => {
 async function read(fetch: typeof globalThis.fetch, options: SourceOptions = {}) {
   const source = await Source.open(BASE, { fetch, ...options });
   source.expect(['vm.wasm']);
-  return source.read('vm.wasm');
+  const data = await source.read('vm.wasm');
+  await source.kept();
+  return data;
 }
 
 describe.each(['cache', 'opfs'] as const)('files kept by %s', (cache) => {
@@ -130,6 +142,8 @@ describe.each(['cache', 'opfs'] as const)('files kept by %s', (cache) => {
     const source = await Source.open(BASE, { fetch, cache });
     expect(await source.read('vm.wasm')).toEqual(DATA);
     expect(await source.read('vm.wasm')).toEqual(DATA);
+    source.settle();
+    await source.kept();
     expect(here.kept[cache].size).toBe(0);
     expect(told).toEqual([expect.stringContaining('QuotaExceededError')]);
   });
@@ -151,6 +165,26 @@ describe.each(['cache', 'opfs'] as const)('files kept by %s', (cache) => {
     const reading = read(fetch, { cache, signal: stop.signal, onProgress });
     await expect(reading).rejects.toMatchObject({ code: 'abort' });
     expect(here.kept[cache].size).toBe(0);
+  });
+
+  it('are written behind the load, one after another, the manifest last', async () => {
+    const { fetch } = server();
+    const free = here.hold();
+    const source = await Source.open(BASE, { fetch, cache });
+    const memory = new ArrayBuffer(DATA.length);
+    expect(await source.read('vm.wasm', memory)).toEqual(DATA);
+    new Uint8Array(memory).fill(0); // taken for the next file
+    source.settle();
+    let isKept = false;
+    const kept = source.kept().then(() => (isKept = true));
+    const second = source.read('vm.wasm');
+    await vi.waitFor(() => expect(here.held()).toBe(1));
+    expect(isKept).toBe(false);
+    free();
+    expect(await second).toEqual(DATA);
+    await kept;
+    expect([...here.kept[cache].keys()]).toEqual([HASH, expect.stringMatching(/^manifest-/)]);
+    expect(here.kept[cache].get(HASH)).toEqual(DATA);
   });
 
   it('go when the cache is cleared', async () => {
@@ -201,7 +235,8 @@ describe.each(['cache', 'opfs'] as const)('without a network (%s)', (cache) => {
   const load = async (fetch: typeof globalThis.fetch): Promise<Source> => {
     const source = await Source.open(BASE, { fetch, cache });
     await source.read('vm.wasm');
-    await source.settle();
+    source.settle();
+    await source.kept();
     return source;
   };
 
@@ -216,7 +251,9 @@ describe.each(['cache', 'opfs'] as const)('without a network (%s)', (cache) => {
 
   it('nothing is told of by a load that did not come to its end', async () => {
     const { fetch } = server();
-    await Source.open(BASE, { fetch, cache }).then((source) => source.read('vm.wasm'));
+    const source = await Source.open(BASE, { fetch, cache });
+    await source.read('vm.wasm');
+    await source.kept();
     await expect(load(offline)).rejects.toMatchObject({ code: 'network' });
   });
 

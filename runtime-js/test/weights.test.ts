@@ -87,12 +87,13 @@ function devices() {
 const program = (gpu: number[], cpu: number[]): ProgramInfo =>
   ({ weights_on_gpu: gpu, weights_on_cpu: cpu }) as unknown as ProgramInfo;
 
-it('each shard is read once, all into one memory as large as the largest', async () => {
+it('each shard is read once, into one of two memories as large as the largest', async () => {
   const { fake, files, reads, memories } = source();
   const { vm, gpu, buffers, pointers, onCpu } = devices();
   await loadWeights(fake, program([0, 1, 2, 5], [2, 5]), vm, gpu);
   expect(reads).toEqual(['a', 'b']);
-  expect([...memories].map((memory) => memory.byteLength)).toEqual([files['a']!.length]);
+  const largest = files['a']!.length;
+  expect([...memories].map((memory) => memory.byteLength)).toEqual([largest, largest]);
   expect(buffers.get(0)).toEqual(files['a']!.slice(0, 8));
   expect(buffers.get(1)).toEqual(files['b']!.slice(32, 40));
   const split = Uint8Array.of(...files['a']!.slice(8, 16), ...files['b']!.slice(0, 8));
@@ -100,6 +101,49 @@ it('each shard is read once, all into one memory as large as the largest', async
   expect(onCpu(2, 16)).toEqual(split);
   expect([...buffers.keys()]).toEqual([0, 1, 2, 5]);
   expect([...pointers.keys()]).toEqual([2, 5]);
+});
+
+it('no more than two shards are under way, each in memory of its own', async () => {
+  const names = ['a', 'b', 'c', 'd', 'e'];
+  const weights = names.map((file) => {
+    return { bytes: 4, stored: null, parts: [{ file, offset: 0, bytes: 4 }] };
+  });
+  const busy = new Set<ArrayBuffer>();
+  let most = 0;
+  const read = async (name: string, memory: ArrayBuffer): Promise<Uint8Array> => {
+    expect(busy.has(memory)).toBe(false);
+    busy.add(memory);
+    most = Math.max(most, busy.size);
+    for (let k = names.length; k > names.indexOf(name); k--) await Promise.resolve();
+    busy.delete(memory);
+    return new Uint8Array(memory).fill(names.indexOf(name));
+  };
+  const files = Object.fromEntries(names.map((name) => [name, { bytes: 4 }]));
+  const source = { manifest: { weights, files }, read } as unknown as Source;
+  const { gpu, vm, buffers } = devices();
+  await loadWeights(source, program([0, 1, 2, 3, 4], []), vm, gpu);
+  expect(most).toBe(2);
+  expect([...buffers.values()].map((buffer) => buffer[3])).toEqual([0, 1, 2, 3, 4]);
+});
+
+it('a shard that fails ends the others: none is taken or asked for after it', async () => {
+  const { fake, files } = source();
+  const { gpu, vm, buffers } = devices();
+  const reads: string[] = [];
+  let arrive = (): void => undefined;
+  const arrived = new Promise<void>((resolve) => (arrive = resolve));
+  const read = async (name: string): Promise<Uint8Array> => {
+    reads.push(name);
+    if (name === 'b') throw new Error('b is broken');
+    await arrived;
+    return files[name]!;
+  };
+  const broken = { manifest: fake.manifest, read } as unknown as Source;
+  await expect(loadWeights(broken, program([0, 1], []), vm, gpu)).rejects.toThrow('b is broken');
+  arrive();
+  await new Promise((resolve) => setTimeout(resolve));
+  expect(reads).toEqual(['a', 'b']);
+  expect(buffers.get(0)).toEqual(new Uint8Array(8));
 });
 
 it('halves are widened in small pieces', async () => {

@@ -319,6 +319,7 @@ def test_a_second_load_takes_files_from_the_cache(
           });""", {"url": url, "cache": cache})  # fmt: skip
         assert page.script("return far") == 1
         check(page.run("dense", X)[0], SMALL["dense"].expected(X))
+        page.script("await models.dense.kept()")
         names = {found.split("?")[0].removeprefix(f"{url}/") for found in fetched}
         loaded.append({name for name in names if "://" not in name})
         page.page.reload()
