@@ -1,58 +1,19 @@
 /** edgerelax in the browser: `load` an artifact folder, `run` it. */
 
-import { cpuOffer, findAdapter, gpuOffer } from './adapter.ts';
 import type { Chat } from './chat/chat.ts';
 import type { Embedder } from './chat/embedder.ts';
 import type { Engine } from './chat/engine.ts';
 import type { LoadChatOptions } from './chat/load.ts';
 import type { EngineOptions } from './chat/paged.ts';
-import { candidates, choose } from './choose.ts';
-import { type Libraries, requireLibraries } from './library.ts';
-import type { ProgramInfo } from './manifest.ts';
-import { type Backend, Model } from './model.ts';
-import { type Progress, Source } from './source.ts';
+import { loadModel, type LoadOptions } from './load.ts';
+import type { Model } from './model.ts';
+import { Source } from './source.ts';
 import type { Audio } from './speech/audio.ts';
 import type { Transcriber } from './speech/transcriber.ts';
-import type { CacheOption } from './store.ts';
-
-export interface LoadOptions {
-  /** `auto` takes WebGPU on hardware, else WebAssembly: a CPU that plays GPU is slower. */
-  readonly backend?: Backend | 'auto';
-  /** Runs this variant of the artifact, by its name in the manifest. */
-  readonly variant?: string;
-  /** A device of the caller's; it is not destroyed by dispose(). */
-  readonly device?: GPUDevice;
-  readonly powerPreference?: GPUPowerPreference;
-  /** The library functions that the artifact was compiled to call, by name. */
-  readonly libraries?: Libraries;
-  /**
-   * Threads for kernels that run as WebAssembly, where the page is cross-origin isolated; by default
-   * one for each core, at most 4. Elsewhere there is one.
-   */
-  readonly threads?: number;
-  /**
-   * Where files are kept for later loads, by the hash of their bytes. By default `auto`: the Cache API,
-   * else the origin's private file system, where the page has one of them.
-   */
-  readonly cache?: CacheOption;
-  readonly onProgress?: (progress: Progress) => void;
-  readonly signal?: AbortSignal;
-  readonly fetch?: typeof fetch;
-}
 
 /** Loads the artifact folder at a URL. Loads may overlap. */
 export async function load(url: string | URL, options: LoadOptions = {}): Promise<Model> {
-  const { signal, onProgress, cache } = options;
-  const source = await Source.open(url, { signal, onProgress, cache, fetch: options.fetch });
-  const { program, adapter } = await fit(source, options);
-  const { device, powerPreference, libraries = {}, threads } = options;
-  requireLibraries(program, libraries);
-  let made = 0;
-  const total = program.gpu_kernels.length;
-  const onPipeline = (name: string): void =>
-    onProgress?.({ phase: 'compile', loaded: ++made, total, item: name });
-  const own = { device, adapter, powerPreference, libraries, threads, signal, onPipeline };
-  return Model.open(source, program, own);
+  return loadModel(url, options);
 }
 
 /** Loads a language model's folder, to chat with. What only chat needs is fetched here first. */
@@ -106,22 +67,6 @@ export async function decodeAudio(audio: Audio, rate: number): Promise<Float32Ar
   return readAudio(audio, rate);
 }
 
-const DEVICES = { webgpu: 'gpu', wasm: 'cpu' } as const;
-
-/** The variant to run; a device that the caller brings asks for one of the GPU's. */
-async function fit(
-  source: Source,
-  { backend = 'auto', variant, device, powerPreference }: LoadOptions,
-): Promise<{ program: ProgramInfo; adapter: GPUAdapter | undefined }> {
-  const wanted = backend === 'auto' ? device && 'gpu' : DEVICES[backend];
-  const programs = candidates(source.manifest.programs, wanted, variant);
-  const asks = programs.some((p) => p.device === 'gpu') && !device;
-  const adapter = asks ? await findAdapter(powerPreference) : undefined;
-  const holder = device ?? adapter;
-  const program = choose(programs, holder ? [gpuOffer(holder), cpuOffer()] : [cpuOffer()]);
-  return { program, adapter };
-}
-
 export type { AnswerStream } from './chat/answer-stream.ts';
 export type { Chat } from './chat/chat.ts';
 export type { Embedder, Embedding, EmbeddingRequest, Embeddings } from './chat/embedder.ts';
@@ -139,6 +84,7 @@ export type {
   Libraries,
   LibraryFunction,
 } from './library.ts';
+export type { LoadOptions } from './load.ts';
 export type { Dim, FunctionInfo, Manifest, ProgramInfo, TensorInfo } from './manifest.ts';
 export { type Backend, Model, type ModelStats, type Output, type RunOptions } from './model.ts';
 export type { Progress } from './source.ts';

@@ -172,7 +172,7 @@ def test_other_models_and_a_model_that_is_gone(
             page.publish(small_speech.artifact, "ear"),
         )
         found = error_of(page, "await edgerelax.loadTranscriber(argument)", chat)
-        assert found["code"] == "format" and "no speech model; use loadChat" in found["message"]
+        assert found["code"] == "format" and "use loadChat or loadEngine" in found["message"]
         found = error_of(page, "await edgerelax.loadChat(argument)", speech)
         assert found["code"] == "format" and "use loadTranscriber" in found["message"]
         body = (

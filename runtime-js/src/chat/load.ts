@@ -1,19 +1,20 @@
 /** From an artifact's folder to a chat. */
 
 import { EdgeRelaxError } from '../errors.ts';
-import { load, type LoadOptions } from '../index.ts';
-import type { LanguageInfo } from '../manifest.ts';
+import { kindOf, misfit } from '../kinds.ts';
+import { loadModel, type LoadOptions } from '../load.ts';
+import type { LanguageInfo, Manifest } from '../manifest.ts';
 import { type Check, isRecord, mapOf, object, text } from '../schema.ts';
 import { Source } from '../source.ts';
 import { Chat } from './chat.ts';
 import type { Engine, Sampling } from './engine.ts';
 import { Embedder } from './embedder.ts';
 import { type ImagePlan, imagePlan } from './images.ts';
-import { type EngineOptions, generating, languageOf, openEngine } from './paged.ts';
+import { generating, languageOf } from './generating.ts';
+import { type EngineOptions, PagedEngine } from './paged.ts';
 import { Sum } from './progress.ts';
+import { rollingOf } from './rolling.ts';
 import { encoding, Tokenizer } from './tokenizer.ts';
-
-export { openEngine };
 
 export interface LoadChatOptions extends EngineOptions {
   /** Makes what gives tokens, in place of the engine for models that edgerelax compiled. */
@@ -40,7 +41,7 @@ export async function openChat(url: string | URL, options: LoadChatOptions): Pro
   const progress = new Sum(onProgress);
   const source = await Source.open(url, { signal, fetch, cache, onProgress: progress.of('text') });
   const language = languageOf(source.manifest);
-  if (open === openEngine) generating(source.manifest);
+  if (open === openEngine) checkOptions(loading, source.manifest);
   const failure = new AbortController();
   const either = AbortSignal.any([failure.signal, ...(signal ? [signal] : [])]);
   const opening = open(url, { ...loading, signal: either, onProgress: progress.of('model') });
@@ -67,21 +68,53 @@ export async function openChat(url: string | URL, options: LoadChatOptions): Pro
   }
 }
 
+/** Loads a language model to generate with. Throws `format` for a model that cannot. */
+export async function openEngine(url: string | URL, options: EngineOptions = {}): Promise<Engine> {
+  const { cacheTokens: _c, inFlight: _i, texts: _t, window: _w, sinks: _s, ...loading } = options;
+  const model = await loadModel(url, loading, (manifest) => checkOptions(options, manifest));
+  try {
+    const engine = new PagedEngine(model, generating(model.manifest), options);
+    await engine.allocate();
+    return engine;
+  } catch (error) {
+    await model.dispose();
+    throw error;
+  }
+}
+
+/** Throws what can be known without the weights: a model that cannot, options that do not fit it. */
+function checkOptions(options: EngineOptions, manifest: Manifest): void {
+  const { cacheTokens, inFlight, texts } = options;
+  checkCount('cacheTokens', cacheTokens);
+  checkCount('inFlight', inFlight);
+  checkCount('texts', texts);
+  rollingOf(options, generating(manifest));
+}
+
+function checkCount(name: string, value: number | undefined): void {
+  if (value === undefined || (Number.isSafeInteger(value) && value > 0)) return;
+  throw new EdgeRelaxError('input', `${name} is ${value}: a whole number above 0 is expected`);
+}
+
 /** Loads a model that gives vectors. Throws `format` for one that gives none. */
 export async function openEmbedder(url: string | URL, options: LoadOptions): Promise<Embedder> {
   const { signal, fetch, cache, onProgress } = options;
   const progress = new Sum(onProgress);
   const source = await Source.open(url, { signal, fetch, cache, onProgress: progress.of('text') });
-  const { language } = source.manifest;
-  if (!language?.tokenizer || !Object.hasOwn(language.functions, 'embed')) {
-    const lacks = !language ? 'is of no language model' : 'gives no embeddings';
-    const what = language && !language.tokenizer ? 'came without a tokenizer' : lacks;
-    throw new EdgeRelaxError('format', `this artifact ${what}; use load for it`);
-  }
-  source.expect([language.tokenizer]);
-  const encode = encoding(await source.asset(language.tokenizer));
-  const model = await load(url, { ...options, onProgress: progress.of('model') });
+  const { language, tokenizer } = embedding(source.manifest);
+  source.expect([tokenizer]);
+  const encode = encoding(await source.asset(tokenizer));
+  const model = await loadModel(url, { ...options, onProgress: progress.of('model') });
   return new Embedder({ model, language, encode, name: folderName(url) });
+}
+
+function embedding(manifest: Manifest): { language: LanguageInfo; tokenizer: string } {
+  const { language } = manifest;
+  const embeds = language && Object.hasOwn(language.functions, 'embed');
+  if (!embeds || kindOf(manifest) === 'hears') throw misfit(manifest);
+  const { tokenizer } = language;
+  if (tokenizer !== null) return { language, tokenizer };
+  throw new EdgeRelaxError('format', 'this model came without a tokenizer; use load for it');
 }
 
 /** What answers call the model. */

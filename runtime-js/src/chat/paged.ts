@@ -10,8 +10,8 @@
  */
 
 import { EdgeRelaxError, throwIfAborted } from '../errors.ts';
-import { load, type LoadOptions } from '../index.ts';
-import { type LanguageInfo, type Manifest, type ProgramInfo, SPEECH } from '../manifest.ts';
+import type { LoadOptions } from '../load.ts';
+import type { ProgramInfo } from '../manifest.ts';
 import type { Model, Outputs } from '../model.ts';
 import type { TensorData } from '../tensors.ts';
 import {
@@ -20,12 +20,12 @@ import {
   drawInputs,
   DRAWS,
   type Role,
-  ROLES,
   rowsOf,
   tensor,
   tokenOf,
 } from './drawing.ts';
 import type { Engine, EngineStats, GenerateOptions, Picture, Sampling, Token } from './engine.ts';
+import type { Generating } from './generating.ts';
 import { bucket, PagePool } from './pages.ts';
 import { type Rolling, rollingOf, type RollingOptions } from './rolling.ts';
 import { Sequence } from './sequence.ts';
@@ -48,56 +48,6 @@ const CHUNK = 256; // tokens of prompts that one round takes
 const SHORT_CHUNK = 64; // on a CPU: a chunk can't be interrupted
 const ENDLESS = 2 ** 31; // the context of texts that drop what is old
 const CHUNKS = 2; // rounds under way at once that take prompts only
-
-/** Loads a language model to generate with. Throws `format` for a model that cannot. */
-export async function openEngine(url: string | URL, options: EngineOptions = {}): Promise<Engine> {
-  const { cacheTokens, inFlight, texts, window: _window, sinks: _sinks, ...loading } = options;
-  checkCount('cacheTokens', cacheTokens);
-  checkCount('inFlight', inFlight);
-  checkCount('texts', texts);
-  const model = await load(url, loading);
-  try {
-    const engine = new PagedEngine(model, generating(model.manifest), options);
-    await engine.allocate();
-    return engine;
-  } catch (error) {
-    await model.dispose();
-    throw error;
-  }
-}
-
-interface Generating extends LanguageInfo {
-  readonly page_size: number;
-}
-
-/** What the manifest says of a model that writes. Throws `format` for one that does not. */
-export function languageOf({ language, assets }: Manifest): LanguageInfo {
-  if (!language) {
-    throw new EdgeRelaxError('format', 'this artifact is of no language model; use load for it');
-  }
-  if (!assets.includes(SPEECH)) return language;
-  throw new EdgeRelaxError('format', 'this artifact is of a speech model; use loadTranscriber');
-}
-
-/** The same of a model that generates with the engine here. */
-export function generating(manifest: Manifest): Generating {
-  const language = languageOf(manifest);
-  const { page_size, functions } = language;
-  const lost = ROLES.find((role) => !Object.hasOwn(functions, role));
-  if (page_size === null || lost !== undefined) {
-    const what = page_size === null ? 'cache' : `function for ${lost}`;
-    throw new EdgeRelaxError(
-      'format',
-      `this language model has no ${what}, it cannot generate; export the model again`,
-    );
-  }
-  return { ...language, page_size };
-}
-
-function checkCount(name: string, value: number | undefined): void {
-  if (value === undefined || (Number.isSafeInteger(value) && value > 0)) return;
-  throw new EdgeRelaxError('input', `${name} is ${value}: a whole number above 0 is expected`);
-}
 
 export class PagedEngine implements Engine {
   readonly backend: Engine['backend'];

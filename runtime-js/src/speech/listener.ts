@@ -4,6 +4,7 @@ import { tensor } from '../chat/drawing.ts';
 import { bucket } from '../chat/pages.ts';
 import { Reviving } from '../chat/reviving.ts';
 import { EdgeRelaxError } from '../errors.ts';
+import { kindOf, misfit } from '../kinds.ts';
 import type { LanguageInfo, Manifest, SymbolInfo } from '../manifest.ts';
 import type { Model, Outputs } from '../model.ts';
 import type { TensorData } from '../tensors.ts';
@@ -14,17 +15,22 @@ type Role = (typeof ROLES)[number];
 
 export interface Hearing extends LanguageInfo {
   readonly page_size: number;
+  /** What sizes of audio it was made for. */
+  readonly samples: SymbolInfo;
 }
 
 /** What the manifest says of a model that hears; throws `format` for one that does not. */
-export function hearing(language: LanguageInfo): Hearing {
+export function hearing(manifest: Manifest): Hearing {
+  const { language } = manifest;
+  if (!language || kindOf(manifest) !== 'hears') throw misfit(manifest);
   const { page_size, functions } = language;
   const lost = ROLES.find((role) => !Object.hasOwn(functions, role));
   if (page_size === null || lost !== undefined) {
     const what = page_size === null ? 'cache' : `function for ${lost}`;
     throw new EdgeRelaxError('format', `this speech model has no ${what}; export the model again`);
   }
-  return { ...language, page_size };
+  const samples = samplesOf(manifest, functions['encode'] as string);
+  return { ...language, page_size, samples };
 }
 
 /** How a token is drawn. */
@@ -52,7 +58,6 @@ export class Listener {
   readonly #language: Hearing;
   /** Pages of a whole text. */
   readonly #most: number;
-  readonly #samples: SymbolInfo;
   readonly #reviving: Reviving;
 
   private constructor(model: Model, language: Hearing) {
@@ -62,8 +67,7 @@ export class Listener {
     this.context = language.context;
     this.vocabulary = language.vocabulary;
     this.#most = Math.ceil(language.context / language.page_size);
-    this.#samples = samplesOf(model.manifest, language.functions['encode'] as string);
-    const { hi, multiple_of } = this.#samples;
+    const { hi, multiple_of } = language.samples;
     this.window = hi === null ? undefined : Math.floor(hi / multiple_of) * multiple_of;
   }
 
@@ -76,7 +80,7 @@ export class Listener {
   /** Takes a window's audio, or less; the text begins anew. */
   async hear(audio: Float32Array, signal: AbortSignal | undefined): Promise<void> {
     await this.#reviving.revive();
-    const { lo, multiple_of } = this.#samples;
+    const { lo, multiple_of } = this.#language.samples;
     const size = Math.ceil(Math.max(audio.length, lo) / multiple_of) * multiple_of;
     const padded = new Float32Array(size);
     padded.set(audio);

@@ -3,8 +3,8 @@
 import { Sum } from '../chat/progress.ts';
 import { Tokenizer } from '../chat/tokenizer.ts';
 import { EdgeRelaxError } from '../errors.ts';
-import { load, type LoadOptions } from '../index.ts';
-import { type LanguageInfo, type Manifest, SPEECH } from '../manifest.ts';
+import { loadModel, type LoadOptions } from '../load.ts';
+import { SPEECH } from '../manifest.ts';
 import { Source } from '../source.ts';
 import { readInfo } from './info.ts';
 import { hearing, Listener } from './listener.ts';
@@ -20,29 +20,22 @@ export async function openTranscriber(
   const { signal, fetch, cache, onProgress } = options;
   const progress = new Sum(onProgress);
   const source = await Source.open(url, { signal, fetch, cache, onProgress: progress.of('text') });
-  const { language, tokenizer: name } = speechOf(source.manifest);
+  const language = hearing(source.manifest);
+  const { tokenizer: name } = language;
+  if (name === null) {
+    throw new EdgeRelaxError('format', 'this speech model came without a tokenizer');
+  }
   source.expect([name, SPEECH]);
   const [tokens, speech] = await Promise.all([source.asset(name), source.asset(SPEECH)]);
   const info = readInfo(speech, language);
-  const hears = hearing(language);
   const tokenizer = new Tokenizer(tokens);
-  const model = await load(url, { ...options, onProgress: progress.of('model') });
+  const model = await loadModel(url, { ...options, onProgress: progress.of('model') });
   try {
-    const listener = await Listener.open(model, hears);
+    const listener = await Listener.open(model, language);
     const { backend } = model;
     return new Transcriber({ listener, tokenizer, info, eos: language.eos, backend });
   } catch (error) {
     await model.dispose();
     throw error;
   }
-}
-
-function speechOf({ language, assets }: Manifest): { language: LanguageInfo; tokenizer: string } {
-  if (!language || !assets.includes(SPEECH)) {
-    const other = language ? 'loadChat or loadEmbedder' : 'load';
-    throw new EdgeRelaxError('format', `this artifact is no speech model; use ${other} for it`);
-  }
-  const { tokenizer } = language;
-  if (tokenizer !== null) return { language, tokenizer };
-  throw new EdgeRelaxError('format', 'this speech model came without a tokenizer');
 }

@@ -1,5 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { loadChat, seesImages } from '../../src/index.ts';
+import {
+  loadChat,
+  loadEmbedder,
+  loadEngine,
+  loadTranscriber,
+  seesImages,
+} from '../../src/index.ts';
 import { sound } from '../manifests.ts';
 import { description, FakeEngine, saying, TEMPLATE, told } from './fakes.ts';
 
@@ -18,10 +24,11 @@ async function hash(text: string): Promise<string> {
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
-/** A folder of these files; `change` is of the manifest's section on language. */
+/** A folder of these files; `change` is of the manifest's section on language, `more` of all. */
 async function folder(
   files: Record<string, string> = FILES,
   change: object | null = {},
+  more: object = {},
 ): Promise<typeof fetch> {
   const raw = sound();
   const listed = raw['files'] as Record<string, object>;
@@ -29,7 +36,7 @@ async function folder(
     listed[name] = { bytes: utf8.encode(text).length, sha256: await hash(text) };
   }
   const language = { ...(raw['language'] as object), eos: [260], ...change };
-  const manifest = JSON.stringify({ ...raw, language: change && language });
+  const manifest = JSON.stringify({ ...raw, language: change && language, ...more });
   return (async (url: string | URL | Request) => {
     const name = new URL(String(url)).pathname.split('/').at(-1) ?? '';
     const text = name === 'manifest.json' ? manifest : files[name];
@@ -193,5 +200,77 @@ describe('a folder is refused', () => {
       }),
     );
     expect(said).toMatch(/abort/);
+  });
+});
+
+const ROLES = ['step', 'greedy', 'sample', 'adjusted', 'top', 'count', 'clear'];
+const named = (...roles: string[]) => Object.fromEntries(roles.map((role) => [role, 'main']));
+
+describe('a folder is refused by its manifest, and what loads it is said', () => {
+  const LOADERS = { loadChat, loadEngine, loadEmbedder, loadTranscriber };
+  type Name = keyof typeof LOADERS;
+
+  /** What a loader says of a folder, and what it fetched of it. */
+  async function refusal(
+    loader: Name,
+    change: object | null,
+    more: object = {},
+    options: object = {},
+  ): Promise<{ said: string; fetched: string[] }> {
+    const inner = await folder(FILES, change, more);
+    const fetched: string[] = [];
+    const fetch = ((url: string | URL | Request, init?: RequestInit) => {
+      fetched.push(new URL(String(url)).pathname.split('/').at(-1) ?? '');
+      return inner(url, init);
+    }) as typeof inner;
+    const said = await told(() => LOADERS[loader](URL_, { fetch, ...options }));
+    return { said, fetched };
+  }
+
+  const assets = ['tokenizer.json', 'chat.json', 'speech.json'];
+  const files = {
+    ...(sound()['files'] as object),
+    'speech.json': { bytes: 1, sha256: 'ab'.repeat(32) },
+  };
+  const SPEECH = [{ functions: named(...ROLES, 'read', 'encode', 'timed') }, { assets, files }];
+  const VECTORS = [{ functions: named('embed') }];
+  const WRITES = [{ functions: named(...ROLES) }];
+  const NONE = [null];
+
+  it.each<[Name, string, readonly (object | null)[], string]>([
+    ['loadChat', 'speech', SPEECH, 'a speech model; use loadTranscriber for it'],
+    ['loadEngine', 'speech', SPEECH, 'a speech model; use loadTranscriber for it'],
+    ['loadEmbedder', 'speech', SPEECH, 'a speech model; use loadTranscriber for it'],
+    ['loadChat', 'vectors', VECTORS, 'a model that gives vectors; use loadEmbedder for it'],
+    ['loadEngine', 'vectors', VECTORS, 'a model that gives vectors; use loadEmbedder for it'],
+    ['loadTranscriber', 'vectors', VECTORS, 'a model that gives vectors; use loadEmbedder for it'],
+    ['loadEmbedder', 'texts', WRITES, 'a language model that writes; use loadChat or loadEngine'],
+    ['loadTranscriber', 'texts', WRITES, 'a language model that writes; use loadChat or load'],
+    ['loadChat', 'neither', NONE, 'no language model; use load for it'],
+    ['loadEngine', 'neither', NONE, 'no language model; use load for it'],
+    ['loadEmbedder', 'neither', NONE, 'no language model; use load for it'],
+    ['loadTranscriber', 'neither', NONE, 'no language model; use load for it'],
+  ])('%s of one of %s', async (loader, _, [change, more], wanted) => {
+    const { said, fetched } = await refusal(loader, change ?? null, more ?? {});
+    expect(said).toContain(`format: this artifact is of ${wanted}`);
+    expect(fetched).toEqual(['manifest.json']);
+  });
+
+  it.each<[Name, string, readonly (object | null)[], object, string]>([
+    ['loadEngine', 'no draws', [{}], {}, 'has no function for greedy'],
+    ['loadEngine', 'a window too wide', WRITES, { window: 65 }, 'input: a window of 65 tokens'],
+    ['loadChat', 'a window too wide', WRITES, { window: 65 }, 'input: a window of 65 tokens'],
+    ['loadTranscriber', 'no audio', SPEECH, {}, 'format: the function main takes no audio'],
+    [
+      'loadEmbedder',
+      'no tokenizer',
+      [{ functions: named('embed'), tokenizer: null }],
+      {},
+      'format: this model came without a tokenizer; use load for it',
+    ],
+  ])('%s with %s', async (loader, _, [change, more], options, wanted) => {
+    const { said, fetched } = await refusal(loader, change ?? null, more ?? {}, options);
+    expect(said).toContain(wanted);
+    expect(new Set(fetched)).toEqual(new Set(['manifest.json']));
   });
 });

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import type { Engine, Sampling, TokenMask } from '../../src/chat/engine.ts';
-import { generating, PagedEngine } from '../../src/chat/paged.ts';
+import { generating } from '../../src/chat/generating.ts';
+import { PagedEngine } from '../../src/chat/paged.ts';
 import { turn } from '../../src/chat/turn.ts';
 import { EdgeRelaxError } from '../../src/errors.ts';
 import type { LanguageInfo, Manifest } from '../../src/manifest.ts';
