@@ -1,6 +1,7 @@
 /** A language model that takes requests of OpenAI's shape. */
 
 import { EdgeRelaxError } from '../errors.ts';
+import { Album } from './album.ts';
 import { AnswerStream } from './answer-stream.ts';
 import * as answers from './answers.ts';
 import type { Choices } from './choices.ts';
@@ -25,6 +26,8 @@ import type {
 } from './types.ts';
 
 type Streamed = { readonly stream: true };
+/** The prompt of a request's answers; the signal ends it, as it ends them. */
+type MakePrompt = (signal: AbortSignal) => Promise<Prompt>;
 type AtOnce = { readonly stream?: false | null };
 
 export interface ChatCompletions {
@@ -68,6 +71,7 @@ export class Chat {
   readonly #eos: ReadonlySet<number>;
   readonly #marks: ReadonlySet<number>;
   readonly #grammars: Grammars;
+  readonly #album: Album | undefined;
   readonly #pending = new Pending();
   #disposal: Promise<void> | undefined;
 
@@ -76,6 +80,7 @@ export class Chat {
     const { engine, tokenizer, templates, names, images, eos, model } = parts;
     this.#parts = parts;
     this.model = model;
+    this.#album = images && new Album(images);
     this.#eos = new Set(eos);
     for (const [name, source] of Object.entries(templates)) {
       this.#templates.set(name, new ChatTemplate(source, names, images?.placeholder));
@@ -118,6 +123,7 @@ export class Chat {
   dispose(): Promise<void> {
     this.#disposal ??= this.#pending.close().then(async () => {
       this.#grammars.dispose();
+      this.#album?.close();
       await this.#parts.engine.dispose();
     });
     return this.#disposal;
@@ -132,7 +138,7 @@ export class Chat {
     const make = (leaving?: AbortSignal): Choices<answers.Step, answers.Ending> => {
       let prompt: Promise<Prompt> | undefined; // of all answers
       return choicesOf(request, leaving, (at, signal) =>
-        this.#steps(request, at, signal, () => (prompt ??= this.#prompt(request, signal))),
+        this.#steps(request, at, signal, (either) => (prompt ??= this.#prompt(request, either))),
       );
     };
     return request?.stream
@@ -158,26 +164,24 @@ export class Chat {
     request: ChatRequest,
     at: number,
     signal: AbortSignal,
-    promptOnce: () => Promise<Prompt>,
+    promptOnce: MakePrompt,
   ): AsyncGenerator<answers.Step, answers.Ending> {
     checkChat(request);
     const tools = toolsOf(request);
     const template = this.#template(tools !== undefined);
-    const prompt = await promptOnce();
     const { logprobs, top_logprobs } = request;
     const settings = this.#settings(request, at, logprobs ? (top_logprobs ?? 0) : undefined);
     const constraint = this.#callConstraint(request, template) ?? settings.constraint;
-    const pieces = this.#answer(prompt, { ...settings, constraint }, true, signal, tools);
+    const pieces = this.#answer(promptOnce, { ...settings, constraint }, true, signal, tools);
     const parser = tools && new ToolCalls(callFormatOf(template.source), tools);
     if (!parser) return yield* withoutCalls(pieces);
     return yield* withCalls(pieces, parser, request.parallel_tool_calls ?? true);
   }
 
-  async #prompt(request: ChatRequest, leaving: AbortSignal): Promise<Prompt> {
+  async #prompt(request: ChatRequest, signal: AbortSignal): Promise<Prompt> {
     const { tokenizer, names, images } = this.#parts;
-    const { messages, signal } = request;
-    const either = signal ? AbortSignal.any([leaving, signal]) : leaving;
-    const seen = await seenIn(messages, images, either);
+    const { messages } = request;
+    const seen = await seenIn(messages, this.#album, signal);
     const tools = toolsOf(request);
     const extras = request.chat_template_kwargs ?? {};
     const text = this.#template(tools !== undefined).render({ messages, tools, extras });
@@ -197,7 +201,7 @@ export class Chat {
     const { prompt, logprobs } = request;
     const tokens = typeof prompt === 'string' ? tokenizer.encode(prompt, true) : prompt;
     const settings = this.#settings(request, at, logprobs ?? undefined);
-    return yield* this.#answer({ tokens, pictures: [] }, settings, false, signal);
+    return yield* this.#answer(async () => ({ tokens, pictures: [] }), settings, false, signal);
   }
 
   /** Those of the request's answer number `at`. */
@@ -236,22 +240,23 @@ export class Chat {
   }
 
   #answer(
-    { tokens: prompt, pictures }: Prompt,
+    makePrompt: MakePrompt,
     settings: Settings,
     begins: boolean,
     leaving: AbortSignal,
     tools?: ChatRequest['tools'],
   ): AsyncGenerator<Piece, Summary> {
     const { engine, tokenizer } = this.#parts;
-    checkRoom(prompt, engine.context);
     const shown = tools ? this.#marks : new Set<number>();
     const eos = this.#eos;
-    const job = { engine, tokenizer, eos, prompt, pictures, settings, begins, shown };
+    const job = { engine, tokenizer, eos, settings, begins, shown };
     const grammars = this.#grammars;
     return this.#pending.take([settings.signal, leaving], async function* (signal) {
+      const { tokens: prompt, pictures } = await makePrompt(signal);
+      checkRoom(prompt, engine.context);
       const matching = settings.constraint && (await grammars.match(settings.constraint));
       try {
-        return yield* generate({ ...job, signal, mask: matching?.mask });
+        return yield* generate({ ...job, prompt, pictures, signal, mask: matching?.mask });
       } finally {
         matching?.dispose();
       }

@@ -1,9 +1,9 @@
 /** Images of messages: opened, and their places in what a template has made of the messages. */
 
 import { EdgeRelaxError } from '../errors.ts';
+import type { Album } from './album.ts';
 import type { Picture } from './engine.ts';
-import { type ImagePlan, type Seen, seenOf, textOf } from './images.ts';
-import { opened } from './opening.ts';
+import { type ImagePlan, type Seen, textOf } from './images.ts';
 import type { ContentPart, Message } from './types.ts';
 
 /** A part and the place that errors name. */
@@ -12,10 +12,12 @@ type Placed = readonly [part: ContentPart, at: string];
 /** All images of a conversation as a model sees them. Throws `input` with the field of a wrong one. */
 export async function seenIn(
   messages: readonly Message[],
-  plan: ImagePlan | undefined,
+  album: Album | undefined,
   signal: AbortSignal,
 ): Promise<Seen[]> {
   const seen: Seen[] = [];
+  const plan = album?.plan;
+  const request = album?.request() ?? 0;
   for (const [part, at] of messages.flatMap(partsOf)) {
     if (part.type === 'text') {
       if (!plan || !part.text.includes(plan.placeholder)) continue;
@@ -23,9 +25,9 @@ export async function seenIn(
       throw new EdgeRelaxError('input', `${at}: ${what}`);
     }
     const field = part.type === 'image' ? `${at}.image` : `${at}.image_url.url`;
-    if (!plan) throw new EdgeRelaxError('input', `${field}: this model sees no images`);
+    if (!album) throw new EdgeRelaxError('input', `${field}: this model sees no images`);
     const image = part.type === 'image' ? part.image : part.image_url.url;
-    seen.push(await blaming(field, async () => seenOf(await opened(image, signal), plan)));
+    seen.push(await blaming(field, () => album.seen(image, request, signal)));
   }
   return seen;
 }

@@ -32,17 +32,23 @@ function isDrawable(value: unknown): value is Drawable {
 }
 
 /**
- * The pixels of an image, or of what is at a URL. Throws `input` for what is no image, is damaged or
- * too large, `network` for what cannot be fetched, and `abort`.
+ * An image's file, or its pixels where it is none. Throws `input` for what is no image or too large,
+ * `network` for what cannot be fetched, and `abort`.
  */
-export async function opened(given: ImageSource | string, signal: AbortSignal): Promise<Pixels> {
+export async function opened(
+  given: ImageSource | string,
+  signal: AbortSignal,
+): Promise<Blob | Pixels> {
   throwIfAborted(signal);
-  if (typeof given === 'string') return decoded(await fetched(given, signal));
-  if (given instanceof Blob) return decoded(given);
-  if (isRaw(given)) return ofRaw(given);
-  const natural = 'naturalWidth' in given;
-  const width = natural ? given.naturalWidth : given.width;
-  return drawn(given, width, natural ? given.naturalHeight : given.height);
+  const file = typeof given === 'string' ? await fetched(given, signal) : given;
+  if (file instanceof Blob) {
+    if (file.size > MAX_BYTES) throw tooLarge();
+    return file;
+  }
+  if (isRaw(file)) return ofRaw(file);
+  const natural = 'naturalWidth' in file;
+  const width = natural ? file.naturalWidth : file.width;
+  return drawn(file, width, natural ? file.naturalHeight : file.height);
 }
 
 const refusal = (message: string, cause?: unknown): EdgeRelaxError =>
@@ -87,8 +93,8 @@ async function bytesOf({ body }: Response): Promise<Uint8Array<ArrayBuffer>[]> {
   return found;
 }
 
-async function decoded(file: Blob): Promise<Pixels> {
-  if (file.size > MAX_BYTES) throw tooLarge();
+/** The pixels of an image's file. Throws `input` for one that is damaged or too large. */
+export async function decoded(file: Blob): Promise<Pixels> {
   if (typeof createImageBitmap !== 'function') {
     throw refusal('images cannot be decoded here; give { width, height, data } as ImageData has');
   }

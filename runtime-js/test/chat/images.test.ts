@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import { Album } from '../../src/chat/album.ts';
 import { type ImagePlan, imagePlan, seenOf, textOf } from '../../src/chat/images.ts';
 import { opened } from '../../src/chat/opening.ts';
 import { type Pixels, resized } from '../../src/chat/resample.ts';
@@ -162,6 +163,114 @@ describe('a chat with images', () => {
   });
 });
 
+describe('an image that comes again', () => {
+  afterEach(() => vi.unstubAllGlobals());
+
+  /** Stands for the page's decoder: a file of bytes is a row of grey pixels. Counts what it decodes. */
+  function decoder(): { decoded: number } {
+    const counts = { decoded: 0 };
+    vi.stubGlobal('createImageBitmap', async (file: Blob) => {
+      counts.decoded++;
+      const greys = new Uint8Array(await file.arrayBuffer());
+      return { width: greys.length, height: 1, greys, close: () => undefined };
+    });
+    class Canvas {
+      #greys = new Uint8Array();
+      getContext = () => this;
+      fillRect = () => undefined;
+      drawImage = ({ greys }: { greys: Uint8Array<ArrayBuffer> }) => (this.#greys = greys);
+      getImageData = () => raw(...[...this.#greys].flatMap((grey) => [grey, grey, grey, 255]));
+    }
+    vi.stubGlobal('OffscreenCanvas', Canvas);
+    return counts;
+  }
+
+  /** What the engine is given of the images of turns, one after another. */
+  async function turns(
+    all: readonly (readonly ContentPart[])[],
+  ): Promise<(readonly Uint8Array[])[]> {
+    const engine = saying('ok');
+    const chat = chatOf(engine, { templates: { default: PARTS }, names: {}, images: PLAN });
+    for (const content of all) {
+      await chat.chat.completions.create({ messages: [{ role: 'user', content }] });
+    }
+    await chat.dispose();
+    return engine.asked.map(({ options }) => options.pictures!.map(({ pixels }) => pixels));
+  }
+
+  const file = (...greys: number[]) =>
+    ({ type: 'image', image: new Blob([Uint8Array.from(greys)]) }) as const;
+  const data = (text: string) => url(`data:;base64,${btoa(text)}`);
+
+  it('is neither decoded nor resized again, whether it is the same or of the same bytes', async () => {
+    const counts = decoder();
+    const same = file(1, 2, 3);
+    const [first, ...others] = await turns([[same], [same], [file(1, 2, 3)], [same, file(4, 5)]]);
+    expect(counts.decoded).toBe(2);
+    for (const [pixels] of others) expect(pixels).toBe(first![0]);
+    expect(others.at(-1)![1]).not.toEqual(first![0]);
+    const urls = await turns([[data('abc')], [data('abc'), data('abd')]]);
+    expect(counts.decoded).toBe(4);
+    expect(urls[1]![0]).toBe(urls[0]![0]);
+  });
+
+  it('of pixels is found by them, and is another once they change', async () => {
+    const moving = image(1, 2, 3, 255);
+    const [first, again] = await turns([[moving], [image(1, 2, 3, 255)]]);
+    expect(again![0]).toBe(first![0]);
+    const wide = { ...raw(9, 9, 9, 255, 9, 9, 9, 255), width: 1, height: 2 };
+    const flat = image(9, 9, 9, 255, 9, 9, 9, 255);
+    const [one, other] = await turns([[flat], [{ type: 'image', image: wide }]]);
+    expect(other![0]).not.toBe(one![0]);
+    const engine = saying('ok');
+    const chat = chatOf(engine, { templates: { default: PARTS }, names: {}, images: PLAN });
+    for (const grey of [5, 6]) {
+      moving.image.data.fill(grey, 0, 3);
+      await chat.chat.completions.create({ messages: [{ role: 'user', content: [moving] }] });
+    }
+    const greys = engine.asked.map(({ options }) => options.pictures![0]!.pixels[0]);
+    expect(greys).toEqual([5, 6]);
+  });
+
+  it('is kept within bounds: no request takes the room of its own images', async () => {
+    const counts = decoder();
+    const bytes = SIDE ** 2 * 3;
+    const album = new Album(PLAN, 2 * bytes);
+    const signal = new AbortController().signal;
+    const see = async (...greys: number[]) => {
+      const request = album.request();
+      for (const grey of greys) await album.seen(new Blob([Uint8Array.of(grey)]), request, signal);
+      return counts.decoded;
+    };
+    expect(await see(1, 2, 3)).toBe(3); // 3 finds no room
+    expect(await see(1, 2, 3)).toBe(4);
+    expect(await see(4)).toBe(5); // 1 was used before 2 and goes
+    expect(await see(2, 4)).toBe(5);
+    expect(await see(1)).toBe(6);
+    album.close();
+    expect(await see(1, 1)).toBe(8);
+  });
+
+  it('is not kept where it is broken, nor where there are no digests', async () => {
+    const counts = decoder();
+    vi.stubGlobal('createImageBitmap', async () => {
+      counts.decoded++;
+      throw new Error('broken');
+    });
+    const engine = saying('ok');
+    const chat = chatOf(engine, { templates: { default: PARTS }, names: {}, images: PLAN });
+    const messages = [{ role: 'user', content: [file(1)] }] as const;
+    for (const count of [1, 2]) {
+      expect(await told(() => chat.chat.completions.create({ messages }))).toContain('input: ');
+      expect(counts.decoded).toBe(count);
+    }
+    const open = decoder();
+    vi.stubGlobal('crypto', { getRandomValues: crypto.getRandomValues.bind(crypto) });
+    await turns([[file(1)], [file(1)]]);
+    expect(open.decoded).toBe(2);
+  });
+});
+
 describe('what is fetched', () => {
   afterEach(() => vi.unstubAllGlobals());
 
@@ -189,5 +298,21 @@ describe('what is fetched', () => {
     const failure = told(() => opened('/a.png', controller.signal));
     controller.abort();
     expect(await failure).toContain('abort: ');
+  });
+
+  it('ends with the chat: who waits for it is told', async () => {
+    let ended = false;
+    vi.stubGlobal('fetch', (_: string, { signal }: RequestInit) => {
+      return new Promise((_, reject) =>
+        signal?.addEventListener('abort', () => reject((ended = true))),
+      );
+    });
+    const chat = chatOf(saying('ok'), { templates: { default: PARTS }, names: {}, images: PLAN });
+    const messages = [{ role: 'user', content: [url('https://host/a.png')] }] as const;
+    const failure = told(() => chat.chat.completions.create({ messages }));
+    await new Promise((resolve) => setTimeout(resolve));
+    await chat.dispose();
+    expect(await failure).toContain('disposed: ');
+    expect(ended).toBe(true);
   });
 });
