@@ -57,6 +57,7 @@ from edgerelax.passes.plan_memory import plan_memory
 from edgerelax.passes.round_weights import round_weights
 from edgerelax.passes.sink_factors import sink_factors
 from edgerelax.passes.split_weights import split_weights
+from edgerelax.passes.tie_weights import tie_weights
 from edgerelax.schedule.select import schedule, schedule_plainly
 from edgerelax.schedule.target import VARIANTS, WASM, Target, Variant
 from edgerelax.sym import Symbol
@@ -72,6 +73,7 @@ GRAPH: tuple[Pass, ...] = (
     canonicalize,  # takes apart the tuples that folding made
     cse,  # before legalize: operators compare by name and attributes, loops by text
     dce,  # what folding left behind must not be lowered, nor count as a use below
+    tie_weights,  # after fold_constants, which turns tables; before what asks who uses a weight
     fold_transposes,  # before the passes that follow a value from use to use
     fold_scales,  # after cse: a weight that two operators share is one constant
     sink_factors,  # before combine_matmuls: a slice shares its weight with others
@@ -98,6 +100,7 @@ OPTIONAL = frozenset(
         "fold_constants",
         "cse",
         "dce",
+        "tie_weights",
         "fold_transposes",
         "fold_scales",
         "sink_factors",
