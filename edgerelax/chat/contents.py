@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from edgerelax.chat.album import Album
 from edgerelax.chat.engine import Picture
-from edgerelax.chat.images import Images, Seen, opened
+from edgerelax.chat.images import Images, Seen
 from edgerelax.chat.openai import ImagePart, LocalImage, Part, RequestError, TextPart, blaming
 from edgerelax.chat.template import ChatTemplate
 from edgerelax.chat.tokenizer import Tokenizer
@@ -13,10 +14,15 @@ from edgerelax.ir.diagnostics import FormatError, InputError
 
 
 class Contents:
-    """The contents of one chat's messages: what a template takes of them, and then the prompt."""
+    """The contents of one chat's messages: what a template takes of them, and then the prompt.
 
-    def __init__(self, template: ChatTemplate) -> None:
-        self._template, self._images = template, template.file.images
+    `album` is what the chat keeps of images, of a model that sees any.
+    """
+
+    def __init__(self, template: ChatTemplate, album: Album | None) -> None:
+        self._template, self._album = template, album
+        self._images = None if album is None else album.images
+        self._request = 0 if album is None else album.request()
         self._seen: list[Seen] = []
 
     def written(self, parts: list[Part], at: str) -> str | list[dict[str, str]]:
@@ -53,10 +59,10 @@ class Contents:
                 self._see(image, f"{at}.image")
 
     def _see(self, image: object, at: str) -> None:
-        if self._images is None:
+        if self._album is None:
             raise RequestError(f"{at}: this model sees no images", node=at)
         with blaming(at):
-            self._seen.append(self._images.seen(opened(image)))
+            self._seen.append(self._album.seen(image, self._request))
 
     def prompt(self, text: str, tokenizer: Tokenizer) -> tuple[list[int], list[Picture]]:
         """The tokens of what a template has made, and what of them stands for images.

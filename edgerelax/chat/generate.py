@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace as changed
 from numpy.typing import NDArray
 
+from edgerelax.chat.album import Album
 from edgerelax.chat.collect import chat_answer, completion_answer
 from edgerelax.chat.contents import Contents
 from edgerelax.chat.engine import Embedder, Engine, Picture
@@ -87,6 +88,8 @@ class Chat:
     ) -> None:
         self.text, self.engine, self.name = text, engine, name
         self._embedder, self._answer = embedder, answer
+        images = text.template.file.images
+        self.album = None if images is None else Album(images)
         self._form = format_of(text.template.source)
         ids = map(text.tokenizer.id_of, self._form.marks)
         self._marks = frozenset(token for token in ids if token is not None)
@@ -141,7 +144,7 @@ class Chat:
     def _prompt(
         self, request: ChatRequest, tools: Sequence[Tool]
     ) -> tuple[list[int], list[Picture]]:
-        contents = Contents(self.text.template)
+        contents = Contents(self.text.template, self.album)
         messages, given = messages_of(request, contents.written), [fields_of(t) for t in tools]
         with blaming("messages"):
             text = self.text.template.render(messages, given, settings=request.chat_template_kwargs)

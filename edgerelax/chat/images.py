@@ -127,19 +127,19 @@ class Seen:
     columns: int = 0
 
 
-def opened(given: Any) -> Image.Image:
-    """An RGB image of a data: URL, of a file or its bytes, of pillow's or numpy's [h, w, 3] of u8.
+def opened(given: Any) -> bytes | Image.Image:
+    """The bytes of a data: URL or a file; an RGB image of pillow's or numpy's [h, w, 3] of u8.
 
     What is transparent becomes white. Raises InputError for anything else, and for images that are
-    damaged or too large.
+    too large.
     """
     match given:
         case str():
-            return _decoded(_data(given))
+            return _checked_size(_data(given))
         case Path():
-            return _decoded(_file(given))
+            return _checked_size(_file(given))
         case bytes():
-            return _decoded(given)
+            return _checked_size(given)
         case Image.Image():
             image = given
         case np.ndarray() if given.dtype == np.uint8 and _is_image(given.shape):
@@ -191,9 +191,14 @@ def _too_large() -> InputError:
     return InputError(f"an image has more than {MAX_BYTES} bytes")
 
 
-def _decoded(data: bytes) -> Image.Image:
+def _checked_size(data: bytes) -> bytes:
     if len(data) > MAX_BYTES:
         raise _too_large()
+    return data
+
+
+def decoded(data: bytes) -> Image.Image:
+    """The RGB image of a file's bytes. Raises InputError for one that is damaged or too large."""
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as image:
             _check_size(image)

@@ -44,6 +44,8 @@ class LoadedChat(Chat, Closing):
     def close(self) -> None:
         """Free the model's memory. Nothing may be under way."""
         self.session.close()
+        if self.album is not None:
+            self.album.clear()
 
 
 @checked

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from edgerelax.chat.album import Album
 from edgerelax.chat.generate import Chat
-from edgerelax.chat.images import Images, opened
+from edgerelax.chat.images import Images, decoded, opened
 from edgerelax.chat.openai import ChatRequest, RequestError, convert
 from edgerelax.chat.template import ChatTemplate
 from edgerelax.chat.text import Text
@@ -97,21 +98,26 @@ def png(image: Image.Image, kind: str = "PNG", **how: Any) -> str:
     return "data:image/png;base64," + base64.b64encode(data.getvalue()).decode()
 
 
+def rgb(given_image: Any) -> Image.Image:
+    found = opened(given_image)
+    return decoded(found) if isinstance(found, bytes) else found
+
+
 def test_images_are_opened_alike_wherever_they_come_from(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
     image = Image.fromarray(pixels)
     image.save(tmp_path / "image.png")
     data = (tmp_path / "image.png").read_bytes()
     for given_image in (image, pixels, png(image), tmp_path / "image.png", data):
-        assert np.array_equal(np.asarray(opened(given_image)), pixels)
+        assert np.array_equal(np.asarray(rgb(given_image)), pixels)
     grey = pixels[..., 0]
     for given_image in (grey, grey[..., None], Image.fromarray(grey)):
-        assert np.array_equal(np.asarray(opened(given_image)), grey[..., None].repeat(3, -1))
+        assert np.array_equal(np.asarray(rgb(given_image)), grey[..., None].repeat(3, -1))
     clear = np.dstack([pixels, np.full((5, 7), 0, np.uint8)])
-    assert (np.asarray(opened(clear)) == 255).all()
+    assert (np.asarray(rgb(clear)) == 255).all()
     turned = Image.Exif()
     turned[0x0112] = 6  # the camera was held on its side
-    assert opened(png(image, exif=turned)).size == (5, 7)
+    assert rgb(png(image, exif=turned)).size == (5, 7)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +137,7 @@ def test_images_are_opened_alike_wherever_they_come_from(tmp_path: Path) -> None
 )
 def test_what_is_no_image_is_refused(given_image: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        opened(given_image)
+        rgb(given_image)
 
 
 def test_an_image_too_long_and_narrow_is_refused(tmp_path: Path) -> None:
@@ -232,3 +238,66 @@ def test_a_template_that_leaves_images_out_is_an_error() -> None:
     chat, _ = seeing("{% for part in messages[0].content %}{{ part.text }}{% endfor %}")
     with pytest.raises(RequestError, match="0 of 1 images"):
         chat.chat(asked("a", local(np.zeros((4, 4), np.uint8))))
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How often files are decoded, and images are made what a model sees."""
+    counts = {"decoded": 0, "seen": 0}
+    decode, see = decoded, Images.seen
+
+    def decode_one(data: bytes) -> Image.Image:
+        counts["decoded"] += 1
+        return decode(data)
+
+    def see_one(images: Images, image: Image.Image) -> Any:
+        counts["seen"] += 1
+        return see(images, image)
+
+    monkeypatch.setattr("edgerelax.chat.album.decoded", decode_one)
+    monkeypatch.setattr(Images, "seen", see_one)
+    return counts
+
+
+def test_an_image_that_comes_again_is_not_made_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    chat, engine = seeing(WITH_IMAGES)
+    counts = counted(monkeypatch)
+    image = Image.new("RGB", (40, 30), "red")
+    (tmp_path / "image.png").write_bytes(base64.b64decode(png(image).partition(",")[2]))
+    url = {"type": "image_url", "image_url": {"url": png(image)}}
+    for parts in ([url], [url], [dict(url)], [local(tmp_path / "image.png"), "of what?"]):
+        chat.chat(asked(*parts))
+    assert counts == {"decoded": 1, "seen": 1}
+    for given_image in (image, image.copy(), np.asarray(image)):
+        chat.chat(asked(local(given_image)))
+    assert counts == {"decoded": 1, "seen": 2}
+    image.putpixel((0, 0), (0, 255, 0))
+    chat.chat(asked(local(image)))
+    chat.chat(asked(local(Image.frombytes("RGB", (30, 40), image.tobytes()))))
+    assert counts["seen"] == 4
+    tiles = [pictures[0].tiles for pictures in engine.pictures]
+    assert all(found is tiles[0] for found in tiles[:4]) and tiles[7] is not tiles[4]
+
+
+def test_images_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    chat, _ = seeing(WITH_IMAGES)
+    images = chat.text.template.file.images
+    assert images is not None
+    one = images.seen(Image.new("RGB", (30, 30))).tiles.nbytes
+    counts = counted(monkeypatch)
+    album = Album(images, 2 * one)
+
+    def see(*greys: int) -> int:
+        request = album.request()
+        for grey in greys:
+            album.seen(Image.new("RGB", (30, 30), (grey,) * 3), request)
+        return counts["seen"]
+
+    assert see(1, 2, 3) == 3  # 3 finds no room
+    assert see(1, 2, 3) == 4
+    assert see(4) == 5  # 1 was used before 2 and goes
+    assert see(2, 4) == 5
+    assert see(1) == 6
+    album.clear()
+    assert see(1, 1) == 7
