@@ -105,7 +105,9 @@ CASES = (
         "head_dim": 16, "sliding_window": 4, "query_pre_attn_scalar": 16,
         "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0,
     }),
-    Case("gemma2-scaled", "gemma2", {"head_dim": 16, "query_pre_attn_scalar": 24}),
+    Case("gemma2-scaled", "gemma2", {
+        "head_dim": 16, "query_pre_attn_scalar": 24, "hidden_activation": "relu",
+    }),
     Case("gemma3", "gemma3_text", {
         "head_dim": 16, "sliding_window": 4, "query_pre_attn_scalar": 16,
         "layer_types": ALTERNATING,

@@ -7,6 +7,7 @@ import pytest
 from edgerelax.frontends.language.architectures import by_type
 from edgerelax.frontends.language.config import Config
 from edgerelax.frontends.language.settings import Settings
+from edgerelax.ir.diagnostics import UnsupportedError
 
 SIZES: dict[str, Any] = {
     "hidden_size": 64,
@@ -117,6 +118,17 @@ def test_a_text_model_inside_another_leaves_out_defaults() -> None:
     assert (model.width, model.heads, model.groups, model.layers) == (2560, 8, 4, 34)
     assert windows(model)[:6] == [1024] * 5 + [None]
     assert model.vocabulary == 262_208
+
+
+def test_gemma_that_sees_what_follows_is_no_decoder() -> None:
+    with pytest.raises(UnsupportedError, match="Gemma 3 whose tokens see"):
+        config("gemma3_text", use_bidirectional_attention=True)
+    assert config("gemma3_text", attn_logit_softcapping=5.0) == config("gemma3_text")
+
+
+def test_the_first_gemmas_say_gelu() -> None:
+    assert config("gemma", hidden_act="gelu") == config("gemma")
+    assert config("gemma2", hidden_activation="gelu").activation == "gelu"
 
 
 def test_gpt2_names() -> None:

@@ -20,6 +20,7 @@ from edgerelax.frontends.language.architecture import (
 from edgerelax.frontends.language.config import Config, Norm, Plan
 from edgerelax.frontends.language.context import Attend
 from edgerelax.frontends.language.settings import Settings
+from edgerelax.ir.diagnostics import UnsupportedError
 
 
 def _gemma(settings: Settings, longest: int | None) -> Config:
@@ -27,17 +28,23 @@ def _gemma(settings: Settings, longest: int | None) -> Config:
 
 
 def _gemma2(settings: Settings, longest: int | None) -> Config:
-    attend = _attend(settings, cap=50.0)
+    attend = Attend(_scale(settings), cap=_cap(settings, "attn_logit_softcapping", 50.0))
     plan = plan_of(settings, standard_rope(settings, longest), _windows(settings, 2), attend)
     cap = _cap(settings, "final_logit_softcapping", 30.0)
     return replace(_common(settings, longest, plan), norms_after=True, logit_cap=cap)
 
 
 def _gemma3(settings: Settings, longest: int | None) -> Config:
+    """As transformers and llama.cpp compute it, without a cap of scores, whatever the file says."""
+    if settings.flag("use_bidirectional_attention", default=False):
+        raise UnsupportedError(
+            f"{settings.origin}: Gemma 3 whose tokens see what follows is not known",
+            hint="use_bidirectional_attention is true: it is an embedder, not a decoder",
+        )
     wide = standard_rope(settings, longest, 1e6, kind="full_attention")
     near = standard_rope(_near(settings), longest, 1e4, kind="sliding_attention")
     windows = _windows(settings, settings.integer("sliding_window_pattern", default=6))
-    plan = plan_of(settings, wide, windows, _attend(settings, cap=None))
+    plan = plan_of(settings, wide, windows, Attend(_scale(settings)))
     plan = tuple(p if p.attend.window is None else replace(p, rope=near) for p in plan)
     cap = _cap(settings, "final_logit_softcapping", None)
     config = _common(settings, longest, plan)
@@ -75,15 +82,21 @@ def _common(settings: Settings, longest: int | None, plan: tuple[Plan, ...]) -> 
             offset=settings.number("norm_offset", default=1.0),
         ),
         head_width=settings.integer("head_dim", default=256),
-        activation="gelu_pytorch_tanh",
+        activation=_activation(settings),
         tied=settings.flag("tie_word_embeddings", default=True),
     )
     return replace(config, embedding_scale=math.sqrt(config.width))
 
 
-def _attend(settings: Settings, cap: float | None) -> Attend:
-    scale = settings.number("query_pre_attn_scalar", default=256) ** -0.5
-    return Attend(scale, None, _cap(settings, "attn_logit_softcapping", cap))
+def _activation(settings: Settings) -> str:
+    """The first files say `hidden_act` gelu and mean its approximation."""
+    named = settings.text("hidden_activation", "hidden_act", default="gelu")
+    stated = settings.value("hidden_activation", default=None) is not None
+    return "gelu_pytorch_tanh" if named == "gelu" and not stated else named
+
+
+def _scale(settings: Settings) -> float:
+    return float(settings.number("query_pre_attn_scalar", default=256) ** -0.5)
 
 
 def _cap(settings: Settings, name: str, default: float | None) -> float | None:
