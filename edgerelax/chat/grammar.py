@@ -23,19 +23,25 @@ class Grammar:
         self._matcher, self._words = matcher, words
 
     def bits(self) -> NDArray[np.uint32]:
-        """[vocabulary / 32, rounded up]: a bit for each token that may come next."""
+        """[vocabulary / 32, rounded up]: a bit for each token that may come next.
+
+        Raises InputError where none may.
+        """
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)
-        self._check()
+        if self._matcher.is_error():
+            raise InputError(f"the grammar leads to where nothing can follow: {self._fault}")
         return bits[: self._words]
 
     def accept(self, token: int) -> None:
         """Go on behind this token. Raises EdgeRelaxError for one that may not come."""
         self._matcher.consume_token(token)
-        self._check()
-
-    def _check(self) -> None:
         if self._matcher.is_error():
-            raise EdgeRelaxError(f"the grammar can't go on: {self._matcher.get_error()}")
+            raise EdgeRelaxError(f"the grammar can't go on: {self._fault}")
+
+    @property
+    def _fault(self) -> str:
+        """What the library says, without its state."""
+        return self._matcher.get_error().partition("\n")[0]
 
 
 class Grammars:
@@ -82,7 +88,9 @@ class Grammars:
         wrong, said = LLMatcher.validate_grammar_with_warnings(grammar, self._tokens)
         if wrong:
             raise InputError(f"it can't be kept to: {'; '.join(said)}")
-        return Grammar(LLMatcher(self._tokens, grammar, log_level=0), self._words)
+        made = Grammar(LLMatcher(self._tokens, grammar, log_level=0), self._words)
+        made.bits()  # a grammar of no text at all is told here
+        return made
 
 
 def _bounded(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -208,6 +208,8 @@ class CompletionRequest(Common, frozen=True, kw_only=True):
     prompt: Texts
     logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
     echo: bool | None = None
+    suffix: None = None
+    best_of: Literal[1] | None = None
 
 
 class EmbeddingRequest(Record, frozen=True, kw_only=True):

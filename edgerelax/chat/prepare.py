@@ -27,6 +27,8 @@ from edgerelax.chat.tools import CallFormat, schema_of
 
 COMPLETION_TOKENS = 16
 """How many tokens a completion has unless the request says (as OpenAI's API has it)."""
+DIGITS = 10
+"""No token's number has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +107,10 @@ def _sampling(request: Common, length: int, limits: Limits) -> Sampling:
 def _biases(request: Common, limits: Limits) -> dict[int, float]:
     found: dict[int, float] = {}
     for name, bias in (request.logit_bias or {}).items():
-        if not name.isdecimal() or int(name) >= limits.vocabulary:
+        known = name.isdecimal() and len(name) <= DIGITS and int(name) < limits.vocabulary
+        if not known:
             raise RequestError(
-                f"logit_bias: {name!r} is no token; there are {limits.vocabulary}",
+                f"logit_bias: {name[:DIGITS]!r} is no token; there are {limits.vocabulary}",
                 node="logit_bias",
             )
         found[int(name)] = bias
@@ -148,7 +151,7 @@ def _message(message: Message, at: str, written: WriteParts) -> dict[str, Any]:
         place = f"{at}.tool_calls[{k}].function.arguments"
         try:
             call["function"]["arguments"] = json.loads(call["function"]["arguments"] or "{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RequestError(f"{place}: not JSON: {error}", node=place) from error
     return fields
 

@@ -5,7 +5,7 @@ Templates are Jinja as transformers runs it: in a sandbox, with `raise_exception
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -131,15 +131,29 @@ class ChatTemplate:
                 hint="ask for a completion of a text, or give the model a template when exporting",
             )
         values = {**self.file.special_tokens, **(settings or {})}
-        values |= {"messages": list(map(_given, messages)), "add_generation_prompt": reply}
-        values |= {"tools": list(tools) if tools else None, "documents": None}
-        try:
-            return self._templates[wanted].render(values)
-        except Exception as error:  # a template may raise whatever Python can
-            raise InputError(
-                f"the chat template failed: {error}",
-                hint="it may not know these roles, or not in this order",
-            ) from error
+        values |= {"add_generation_prompt": reply, "documents": None}
+        values |= {"tools": list(tools) if tools else None}
+        template, failures = self._templates[wanted], list[Exception]()
+        for said in _ways(list(map(_given, messages))):
+            try:
+                return template.render({**values, "messages": said})
+            except Exception as error:  # a template may raise whatever Python can
+                failures.append(error)
+        raise InputError(
+            f"the chat template failed: {failures[0]}",
+            hint="it may not know these roles, or not in this order",
+        ) from failures[0]
+
+
+def _ways(messages: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Messages with the ways to say that an answer has no text, but calls: templates take one."""
+    yield messages
+    silent = [message["role"] == "assistant" and "content" not in message for message in messages]
+    for nothing in (None, "") if any(silent) else ():
+        yield [
+            {**message, "content": nothing} if is_silent else message
+            for message, is_silent in zip(messages, silent, strict=True)
+        ]
 
 
 def _given(message: Mapping[str, Any]) -> dict[str, Any]:

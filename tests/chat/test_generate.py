@@ -217,10 +217,11 @@ class TestChat:
         messages = [{"role": "assistant", "content": None, "tool_calls": [call]}]
         ask(made, messages=messages)
         assert engine_of(made).asked[0][0] == ids("4")
-        call["function"]["arguments"] = "{n"  # type: ignore[index]
-        with pytest.raises(RequestError) as caught:
-            ask(made, messages=messages)
-        assert caught.value.param == "messages[0].tool_calls[0].function.arguments"
+        for wrong in ("{n", "[" * 50_000):
+            call["function"]["arguments"] = wrong  # type: ignore[index]
+            with pytest.raises(RequestError) as caught:
+                ask(made, messages=messages)
+            assert caught.value.param == "messages[0].tool_calls[0].function.arguments"
 
     @pytest.mark.parametrize(
         ("fields", "param"),
@@ -228,6 +229,7 @@ class TestChat:
             ({"top_logprobs": 2}, "top_logprobs"),
             ({"logit_bias": {"hello": 1}}, "logit_bias"),
             ({"logit_bias": {"99999": 1}}, "logit_bias"),
+            ({"logit_bias": {"9" * 5000: 1}}, "logit_bias"),
             ({"tool_choice": "required"}, "tool_choice"),
             ({"tools": [FIND], "tool_choice": {"function": {"name": "x"}}}, "tool_choice"),
             ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),

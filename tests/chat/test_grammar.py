@@ -102,6 +102,7 @@ def test_a_vocabulary_with_more_logits_than_tokens() -> None:
         ({"$ref": "#/nowhere"}, "nowhere"),
         ({"not": {"type": "string"}}, "not"),
         ({"type": "object", "properties": 3}, "properties must be an object"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "nothing can follow"),
     ],
 )
 def test_schemas_that_cannot_be_kept_to(schema: dict[str, Any], fault: str) -> None:

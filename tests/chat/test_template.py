@@ -99,6 +99,22 @@ def test_templates_that_fail(text: str, fault: str) -> None:
     assert "the chat template failed" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("{{ '>' + messages[0]['content'] }}", ">"),
+        ("{% set m = messages[0] %}{% if m.content is none %}calls{% else %}{{ m.content.split() }}"
+         "{% endif %}", "calls"),
+        ("{{ messages[0].content | trim }}{% if messages[0].content is defined %}?{% endif %}", ""),
+    ],
+)  # fmt: skip
+def test_answers_without_a_text(text: str, wanted: str) -> None:
+    """What calls of tools leave null, templates take as missing, as none, or as empty."""
+    assert made(text).render([{"role": "assistant", "content": None}]) == wanted
+    with pytest.raises(InputError, match="failed"):
+        made("{{ '>' + messages[0]['content'] }}").render([{"role": "user"}])
+
+
 def test_wrong_templates() -> None:
     with pytest.raises(FormatError, match="the template default is wrong in line 2"):
         made("x\n{% if %}")
