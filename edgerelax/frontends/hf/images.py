@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgerelax.frontends.hf.reading import read_json
+from edgerelax.frontends.hf.reading import read_object
 from edgerelax.frontends.language.settings import Settings
 from edgerelax.ir.diagnostics import InputError, UnsupportedError
 
@@ -59,8 +59,8 @@ def _settings(folder: Path) -> Settings:
     for name in FILES:
         if not (folder / name).is_file():
             continue
-        found = read_json(folder / name)
-        inner = found.get("image_processor", found) if isinstance(found, dict) else None
+        found = read_object(folder / name).values
+        inner = found.get("image_processor", found)
         if not isinstance(inner, dict):
             raise InputError(f"{name} holds no object")
         if "image_processor_type" in inner or "feature_extractor_type" in inner:
@@ -105,7 +105,7 @@ def _plan(settings: Settings) -> dict[str, Any]:
 def _texts(folder: Path) -> dict[str, str]:
     """The texts before tiles."""
     path = folder / "tokenizer_config.json"
-    said = Settings(read_json(path) if path.is_file() else {}, path.name)
+    said = read_object(path) if path.is_file() else Settings({}, path.name)
     return {
         "around": said.text("fake_image_token", default="<fake_token_around_image>"),
         "whole": said.text("global_image_token", default="<global-img>"),

@@ -6,7 +6,7 @@ from pathlib import Path
 from edgerelax.frontends.dims import DimSpec
 from edgerelax.frontends.hf.decoder import load_decoder
 from edgerelax.frontends.hf.pooling import is_embedder, pooling_of
-from edgerelax.frontends.hf.reading import Weights, read_settings
+from edgerelax.frontends.hf.reading import Folder, Weights, read_settings
 from edgerelax.frontends.hf.seeing import TYPES as SEEING_TYPES
 from edgerelax.frontends.hf.seeing import load_seeing
 from edgerelax.frontends.hf.speech import TYPES as SPEECH_TYPES
@@ -15,7 +15,7 @@ from edgerelax.frontends.hf.text import text_of
 from edgerelax.frontends.language.architectures import by_type
 from edgerelax.frontends.language.decoder import GeneralDecoder
 from edgerelax.frontends.language.encoder import embedding_module
-from edgerelax.frontends.language.functions import language_module, longest
+from edgerelax.frontends.language.functions import language_module
 from edgerelax.frontends.language.storage import Kind, no_cache
 from edgerelax.frontends.nn.quantise import Quantiser
 from edgerelax.ir.graph import Module
@@ -37,22 +37,21 @@ def load(
     Raises InputError for a folder where something is missing, damaged or contradicts config.json,
     UnsupportedError for an architecture or weights that are not known.
     """
-    folder = Path(path)
-    settings = read_settings(folder)
-    if settings.text("model_type") in SPEECH_TYPES:
-        return load_speech(folder, settings, dims, quantiser, cache)
-    if settings.text("model_type") in SEEING_TYPES:
-        return load_seeing(folder, settings, dims, quantiser, cache)
-    name = settings.text("model_type")
-    encoder = by_type(name, folder.name, (*SPEECH_TYPES, *SEEING_TYPES)).encoder
-    text = text_of(folder, settings)
-    model = decoder_of(folder, longest(dims), quantiser)
-    if encoder or is_embedder(folder):
+    path = Path(path)
+    folder = Folder(path, read_settings(path), dims, quantiser, cache)
+    if folder.kind in SPEECH_TYPES:
+        return load_speech(folder)
+    if folder.kind in SEEING_TYPES:
+        return load_seeing(folder)
+    encoder = by_type(folder.kind, path.name, (*SPEECH_TYPES, *SEEING_TYPES)).encoder
+    text = text_of(path, folder.settings)
+    model = decoder_of(path, folder.longest, quantiser)
+    if encoder or is_embedder(path):
         if cache is not None:
-            raise no_cache(folder.name)
-        pooling = pooling_of(folder)
-        return embedding_module(model, model.config, pooling, encoder, dims, name, text)
-    return language_module(model, model.config, dims, name, text, cache or "f32")
+            raise no_cache(path.name)
+        pooling = pooling_of(path)
+        return embedding_module(model, model.config, pooling, encoder, dims, folder.kind, text)
+    return language_module(model, model.config, dims, folder.kind, text, folder.cached)
 
 
 def decoder_of(

@@ -1,6 +1,8 @@
 """The files of a Hugging Face folder: settings, and weights one tensor at a time."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +10,43 @@ import ml_dtypes  # noqa: F401 (numpy learns of bfloat16)
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from edgerelax.frontends.dims import DimSpec
+from edgerelax.frontends.language.functions import longest
 from edgerelax.frontends.language.settings import Settings
+from edgerelax.frontends.language.storage import Kind
 from edgerelax.frontends.nn.module import Array
+from edgerelax.frontends.nn.quantise import Quantiser
 from edgerelax.ir.diagnostics import InputError, UnsupportedError
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 FLOATS = ("F32", "F16", "BF16", "F64")
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder to become a module, its config.json, and what `load` is told besides."""
+
+    path: Path
+    settings: Settings
+    dims: Mapping[str, DimSpec] | None = None
+    quantiser: Quantiser | None = None
+    cache: Kind | None = None
+
+    @property
+    def kind(self) -> str:
+        """The `model_type`."""
+        return self.settings.text("model_type")
+
+    @property
+    def longest(self) -> int | None:
+        """The most tokens of a text that `dims` allow."""
+        return longest(self.dims)
+
+    @property
+    def cached(self) -> Kind:
+        """How keys and values are stored."""
+        return self.cache or "f32"
 
 
 def read_json(path: Path) -> Any:
@@ -27,6 +59,14 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path.name} cannot be read: {error}") from error
 
 
+def read_object(path: Path) -> Settings:
+    """A JSON file that holds an object. Raises InputError where it is none."""
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise InputError(f"{path.name} holds no object")
+    return Settings(found, path.name)
+
+
 def read_settings(folder: Path) -> Settings:
     """config.json. Raises InputError for a folder that has none, and is of no model known here."""
     if not (folder / "config.json").is_file():
@@ -37,10 +77,7 @@ def read_settings(folder: Path) -> Settings:
             f"genai_config.json{inside}",
             hint="name the model's file, or a folder of Hugging Face's or onnxruntime-genai's form",
         )
-    found = read_json(folder / "config.json")
-    if not isinstance(found, dict):
-        raise InputError("config.json holds no object")
-    return Settings(found, "config.json")
+    return read_object(folder / "config.json")
 
 
 class Weights:

@@ -1,23 +1,20 @@
 """Models that see images: LLaVA, Idefics 3, SmolVLM (frontends/language/vision, seeing)."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edgerelax.frontends.dims import DimSpec
 from edgerelax.frontends.hf.decoder import load_decoder
 from edgerelax.frontends.hf.images import Processor, processor_of
-from edgerelax.frontends.hf.reading import Weights, read_json
-from edgerelax.frontends.hf.text import text_of
+from edgerelax.frontends.hf.reading import Folder, Weights
+from edgerelax.frontends.hf.text import added_tokens, text_of
 from edgerelax.frontends.language.architectures import by_type
 from edgerelax.frontends.language.config import Config
 from edgerelax.frontends.language.decoder import GeneralDecoder
-from edgerelax.frontends.language.functions import longest
 from edgerelax.frontends.language.seeing import seeing_module
 from edgerelax.frontends.language.settings import Settings
-from edgerelax.frontends.language.storage import Kind
 from edgerelax.frontends.language.text import TOKENIZER
 from edgerelax.frontends.language.vision import (
     Connector,
@@ -95,30 +92,25 @@ SECTIONS = (
 """Beginnings of names in files, and the parts that these are of: the text model's has no name."""
 
 
-def load_seeing(
-    folder: Path,
-    settings: Settings,
-    dims: Mapping[str, DimSpec] | None = None,
-    quantiser: Quantiser | None = None,
-    cache: Kind | None = None,
-) -> Module:
+def load_seeing(folder: Folder) -> Module:
     """The module of a folder's model that sees images: see `seeing_module`.
 
     Raises InputError and UnsupportedError, as `load` does.
     """
-    kind, part = settings.text("model_type"), _text_settings(settings)
-    text = text_of(folder, part)
-    processor = processor_of(folder)
-    model, vision = parts_of(folder, settings, processor, longest(dims), quantiser)
+    path, settings = folder.path, folder.settings
+    text = text_of(path, _text_settings(settings))
+    processor = processor_of(path)
+    model, vision = parts_of(path, settings, processor, folder.longest, folder.quantiser)
     token = settings.integer("image_token_id", "image_token_index")
     if not 0 <= token < model.config.vocabulary:
         raise InputError(f"{settings.origin}: no token {token} of {model.config.vocabulary}")
     images = {
-        "placeholder": _placeholder(folder, token), "token": token, "tokens": vision.count,
+        "placeholder": _placeholder(path, token), "token": token, "tokens": vision.count,
         "side": vision.side, **processor.plan,
     }  # fmt: skip
     text = replace(text, images=images)
-    return seeing_module(model, vision, model.config, dims, kind, text, cache or "f32")
+    dims, kind, cached = folder.dims, folder.kind, folder.cached
+    return seeing_module(model, vision, model.config, dims, kind, text, cached)
 
 
 def parts_of(
@@ -291,7 +283,7 @@ def _tower(
 
 def _placeholder(folder: Path, token: int) -> str:
     """The text of the token that stands for an image in templates."""
-    for added in read_json(folder / TOKENIZER).get("added_tokens") or ():
-        if added["id"] == token:
-            return str(added["content"])
+    for content, number in added_tokens(folder).items():
+        if number == token:
+            return str(content)
     raise InputError(f"{TOKENIZER} has no added token {token}, which stands for images")

@@ -1,15 +1,11 @@
 """From a Hugging Face folder of a speech model to a module."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgerelax.frontends.dims import DimSpec
-from edgerelax.frontends.hf.reading import Weights, read_json
-from edgerelax.frontends.hf.text import text_of
-from edgerelax.frontends.language.functions import longest
+from edgerelax.frontends.hf.reading import Folder, Weights, read_object
+from edgerelax.frontends.hf.text import added_tokens, text_of
 from edgerelax.frontends.language.settings import Settings
-from edgerelax.frontends.language.storage import Kind
 from edgerelax.frontends.language.weights import load_weights, name_of
 from edgerelax.frontends.nn.quantise import Quantiser
 from edgerelax.frontends.speech.functions import speech_module
@@ -25,28 +21,20 @@ AUDIO, PROCESSOR = "preprocessor_config.json", "processor_config.json"
 GENERATION = "generation_config.json"
 
 
-def load_speech(
-    folder: Path,
-    settings: Settings,
-    dims: Mapping[str, DimSpec] | None = None,
-    quantiser: Quantiser | None = None,
-    cache: Kind | None = None,
-) -> Module:
+def load_speech(folder: Folder) -> Module:
     """The module of a folder's speech model: see `speech_module`.
 
-    `cache` says how keys and values of texts are stored; without it they are f32. Raises InputError
-    for a folder where something is missing, damaged or contradicts config.json, UnsupportedError
-    for weights that are not known.
+    Raises InputError and UnsupportedError, as `load` does.
     """
-    sizes = sizes_of(settings, longest(dims))
-    mel = mel_of(folder, sizes)
-    info = info_of(folder, settings, mel)
-    text = text_of(folder, settings)
+    path, settings = folder.path, folder.settings
+    sizes = sizes_of(settings, folder.longest)
+    mel = mel_of(path, sizes)
+    info = info_of(path, settings, mel)
+    text = text_of(path, settings)
     if not text.eos:
-        raise InputError(f"{folder.name}: nothing says which token ends a text (eos_token_id)")
-    model = whisper_of(folder, sizes, quantiser)
-    name = settings.text("model_type")
-    return speech_module(model, mel, info, dims, name, text, cache or "f32")
+        raise InputError(f"{path.name}: nothing says which token ends a text (eos_token_id)")
+    model = whisper_of(path, sizes, folder.quantiser)
+    return speech_module(model, mel, info, folder.dims, folder.kind, text, folder.cached)
 
 
 def whisper_of(folder: Path, sizes: Sizes, quantiser: Quantiser | None = None) -> Whisper:
@@ -87,22 +75,15 @@ def mel_of(folder: Path, sizes: Sizes) -> Mel:
 def _audio(folder: Path) -> Settings:
     """The settings of the feature extractor, in a file of their own or within another."""
     if not (folder / AUDIO).is_file() and (folder / PROCESSOR).is_file():
-        found = _object(folder / PROCESSOR).part("feature_extractor")
+        found = read_object(folder / PROCESSOR).part("feature_extractor")
         if found is not None:
             return found
-    return _object(folder / AUDIO)
-
-
-def _object(path: Path) -> Settings:
-    found = read_json(path)
-    if not isinstance(found, dict):
-        raise InputError(f"{path.name} holds no object")
-    return Settings(found, path.name)
+    return read_object(folder / AUDIO)
 
 
 def info_of(folder: Path, settings: Settings, mel: Mel) -> SpeechInfo:
     """Languages, tasks, timestamps and what never comes, by generation_config.json."""
-    own = _object(folder / GENERATION)
+    own = read_object(folder / GENERATION)
     said = Settings({**settings.values, **own.values}, GENERATION)
     silent = said.integer("no_timestamps_token_id", default=-1)
     languages = {name.strip("<|>"): token for name, token in _ids(said, "lang_to_id").items()}
@@ -144,6 +125,5 @@ def _forced(said: Settings, silent: int) -> list[int]:
 def _previous(folder: Path, said: Settings) -> int | None:
     found: Any = said.value("prev_sot_token_id", default=None)
     if found is None:
-        tokens = _object(folder / "tokenizer.json").items("added_tokens", dict)
-        found = next((t["id"] for t in tokens if t.get("content") == "<|startofprev|>"), None)
+        found = added_tokens(folder).get("<|startofprev|>")
     return found if isinstance(found, int) else None

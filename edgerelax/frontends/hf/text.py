@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from edgerelax.frontends.hf.reading import read_json
+from edgerelax.frontends.hf.reading import read_object
 from edgerelax.frontends.language.settings import Settings
 from edgerelax.frontends.language.text import DEFAULT, TOKENIZER, Text
 from edgerelax.ir.diagnostics import InputError
@@ -23,7 +23,7 @@ def text_of(folder: Path, config: Settings) -> Text:
     """What the folder says of text. Raises InputError where it has no tokenizer.json."""
     if not (folder / TOKENIZER).is_file():
         raise InputError(f"{folder.name} has no {TOKENIZER}", hint=_how_to_get_one(folder))
-    tokens = _tokens(read_json(folder / TOKENIZER))
+    tokens = added_tokens(folder)
     said = _optional(folder / "tokenizer_config.json")
     special = {name: text for name in SPECIAL if (text := _token(said.get(name))) is not None}
     generation = _optional(folder / "generation_config.json")
@@ -50,17 +50,12 @@ def _how_to_get_one(folder: Path) -> str:
 
 
 def _optional(path: Path) -> dict[str, Any]:
-    found = read_json(path) if path.is_file() else {}
-    if not isinstance(found, dict):
-        raise InputError(f"{path.name} holds no object")
-    return found
+    return dict(read_object(path).values) if path.is_file() else {}
 
 
-def _tokens(tokenizer: Any) -> dict[str | None, int]:
+def added_tokens(folder: Path) -> dict[str | None, int]:
     """Ids of the tokens that were added to the vocabulary, special ones among them."""
-    if not isinstance(tokenizer, dict):
-        raise InputError(f"{TOKENIZER} holds no object")
-    added = tokenizer.get("added_tokens") or []
+    added = read_object(folder / TOKENIZER).value("added_tokens", default=[])
     return {token["content"]: int(token["id"]) for token in added}
 
 
