@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from edgerelax.chat.work import Work
+from edgerelax.chat.work import CancelledError, Work
 from edgerelax.serve.errors import queue_full
 from edgerelax.serve.metrics import Metrics
 
@@ -47,7 +47,7 @@ class Desk:
 
         self._works.add(work)
         done = loop.run_in_executor(self._threads, _write, answer, work, tell)
-        done.add_done_callback(lambda _: self._end(work))
+        done.add_done_callback(lambda done: self._end(work, done.cancelled() or done.result()))
         try:
             while (item := await said.get()) is not None:
                 if isinstance(item, BaseException):
@@ -63,11 +63,11 @@ class Desk:
             work.cancel()
         self._threads.shutdown()
 
-    def _end(self, work: Work) -> None:
+    def _end(self, work: Work, cancelled: bool) -> None:
         seconds = time.perf_counter() - work.started
         self._works.discard(work)
         self._mean += 0.1 * (seconds - self._mean)
-        self._metrics().ended(work, seconds)
+        self._metrics().ended(work, seconds, cancelled)
 
     def _seconds(self) -> int:
         """About how long it takes until one of those that wait begins."""
@@ -76,13 +76,15 @@ class Desk:
 
 def _write(
     answer: Answer, work: Work, tell: Callable[[bytes | BaseException | None], None]
-) -> None:
+) -> bool:
+    """Whether it was cancelled: before its end, for who has the last part may close the answer."""
     try:
         work.check()
         for part in answer(work):
-            tell(part)
             work.check()
+            tell(part)
     except Exception as error:  # cancelled ones as well: the server may be closing
         tell(error)
-    else:
-        tell(None)
+        return isinstance(error, CancelledError)
+    tell(None)
+    return False

@@ -41,14 +41,14 @@ class Metrics:
         """A request got its status."""
         self._requests.labels(path, str(status)).inc()
 
-    def ended(self, work: Work, seconds: float) -> None:
-        """The work on a request is over."""
+    def ended(self, work: Work, seconds: float, cancelled: bool) -> None:
+        """The work on a request is over: it came to its end, failed, or was cancelled."""
         self._tokens.labels("prompt").inc(work.prompt)
         self._tokens.labels("generated").inc(work.generated)
         self._whole.observe(seconds)
         if work.first is not None:
             self._first.observe(work.first)
-        if work.cancelled:
+        if cancelled:
             self._cancelled.inc()
 
     def text(self) -> bytes:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 
 import pytest
 
@@ -35,3 +36,27 @@ def test_a_desk_that_closes_tells_who_still_waits() -> None:
 
     with ThreadPoolExecutor(1) as alone:  # other tests' browsers have a loop in this thread
         alone.submit(lambda: asyncio.run(asyncio.wait_for(play(), 60))).result()
+
+
+@pytest.mark.parametrize(("parts", "cancelled"), ((1, 0.0), (2, 1.0)))
+def test_who_closes_an_answer_behind_its_last_part_did_not_cancel_it(
+    parts: int, cancelled: float
+) -> None:
+    metrics = Metrics(lambda: None, lambda: 0)
+
+    def answer(work: Work) -> Iterator[bytes]:
+        for _ in range(parts):
+            yield b"part"
+            while not work.cancelled:
+                threading.Event().wait(0.001)
+
+    async def play() -> None:
+        desk = Desk(1, 0, lambda: metrics)
+        async with aclosing(desk.parts(answer)) as given:
+            assert await anext(given) == b"part"
+        while desk.in_progress:
+            await asyncio.sleep(0.001)
+
+    with ThreadPoolExecutor(1) as alone:
+        alone.submit(lambda: asyncio.run(asyncio.wait_for(play(), 60))).result()
+    assert f"edgerelax_cancelled_total {cancelled}" in metrics.text().decode()
