@@ -51,7 +51,7 @@ class Model:
             for part in parts
         ]  # fmt: skip
         asked = convert({"messages": [{"role": "user", "content": content}]}, ChatRequest)
-        contents = Contents(self.chat.text.template)
+        contents = Contents(self.chat.text.template, self.chat.album)
         text = self.chat.text.template.render(messages_of(asked, contents.written))
         return contents.prompt(text, self.chat.text.tokenizer)
 
