@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from edgerelax.ir.graph import Module
 from tests.browser.harness import Browser
 
 CACHE_TOKENS = 256
@@ -24,6 +25,13 @@ const options = { limit, signal, onPrompt: () => undefined };
 for await (const { id } of models.writer.generate(prompt, sampling, options)) ids.push(id);
 return ids;
 """
+
+
+def without(module: Module, *names: str) -> Module:
+    """A language module without some of its functions, to compile less."""
+    used = {name: f for name, f in module.funcs.items() if name not in names}
+    language = {**module.attrs["language"], "functions": {name: name for name in used}}
+    return replace(module, funcs=used, attrs={**module.attrs, "language": language})
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from edgerelax.frontends.language.rope import Rope
 from edgerelax.frontends.language.text import Text
 from edgerelax.ir.graph import Module
 from tests.browser.harness import LIBRARY, Browser
+from tests.browser.language_page import without
 from tests.browser.runtime_page import BACKENDS, runtime_page
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUV"
@@ -94,9 +95,7 @@ def small() -> Module:
     weights = {name: rng.standard_normal(p.shape) * 0.3 for name, p in model.parameters()}
     model.load({name: value.astype(np.float32) for name, value in weights.items()})
     module = language_module(model, config, text=Text(tokenizer(), eos=(END,)))
-    used = {name: f for name, f in module.funcs.items() if name not in ("main", "read")}
-    language = {**module.attrs["language"], "functions": {name: name for name in used}}
-    return replace(module, funcs=used, attrs={**module.attrs, "language": language})
+    return without(module, "main", "read")
 
 
 def tokenizer() -> bytes:
