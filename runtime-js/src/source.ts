@@ -21,6 +21,17 @@ export interface SourceOptions extends Connection {
   readonly cache?: CacheOption | undefined;
 }
 
+/** A folder's address. Throws `input` for what is none, such as a path where there is no page. */
+function addressOf(url: string | URL): string {
+  const page = globalThis.location?.href;
+  try {
+    return new URL(String(url).replace(/\/?$/, '/'), page).href;
+  } catch (cause) {
+    const hint = 'outside of pages give all of it, such as http://localhost:8000/model';
+    throw new EdgeRelaxError('input', `${url} is no URL of a folder; ${hint}`, { cause });
+  }
+}
+
 /** Fetches the files of one artifact folder; each is checked against the manifest. */
 export class Source {
   readonly manifest: Manifest;
@@ -44,8 +55,7 @@ export class Source {
    * when it was last loaded.
    */
   static async open(url: string | URL, options: SourceOptions = {}): Promise<Source> {
-    const page = globalThis.location?.href;
-    const base = new URL(String(url).replace(/\/?$/, '/'), page).href;
+    const base = addressOf(url);
     const where = new URL('manifest.json', base).href;
     const store = await Store.open(options.cache);
     const key = await keyOf(where);

@@ -92,6 +92,11 @@ describe('opening', () => {
     expect(source.manifest.version).toBe(ARTIFACT_VERSION);
   });
 
+  it('takes no path where there is no page', async () => {
+    const opened = Source.open('dist/net', { fetch: server().fetch });
+    expect(await refusal(opened, 'input')).toContain('dist/net is no URL of a folder');
+  });
+
   it('says what could not be fetched', async () => {
     const elsewhere = Source.open('https://other/', { fetch: server().fetch });
     expect(await refusal(elsewhere, 'network')).toContain('https://other/manifest.json');
