@@ -54,7 +54,7 @@ export async function* chatChunks(
     const first = called.get(at) ?? 0;
     called.set(at, first);
     if (done) {
-      endings.push(value);
+      endings[at] = value;
       yield chunk(at, {}, [], value.finish);
       continue;
     }
@@ -100,7 +100,7 @@ export async function* completionChunks(
   const frame = { ...stamp('cmpl'), object: 'text_completion' as const, model };
   const endings: Summary[] = [];
   for await (const { at, done, value } of merged(choices)) {
-    if (done) endings.push(value);
+    if (done) endings[at] = value;
     const finish_reason = done ? value.finish : null;
     const { text, tokens } = done ? { text: '', tokens: [] } : value;
     const listed = logprobs ? lists(tokens) : null;

@@ -156,6 +156,7 @@ class Log {
 
   #told({ id, logprob }: Scored): TopLogprob {
     const bytes = this.#tokenizer.bytes(id);
-    return { token: new TextDecoder().decode(bytes), logprob, bytes: [...bytes] };
+    const token = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes);
+    return { token, logprob, bytes: [...bytes] };
   }
 }

@@ -29,10 +29,16 @@ const NEWLINE = 0x0a; // xgrammar lets other control characters into strings of 
 const ON_ONE_LINE = -1;
 const SEPARATORS: [string, string] = [', ', ': '];
 
+/** A grammar that is made or being made, and how many matchers are being made of it. */
+interface Kept {
+  readonly made: Promise<XGrammar.CompiledGrammar>;
+  users: number;
+}
+
 export class Grammars {
   readonly #options: GrammarOptions;
   #library: Promise<Library> | undefined;
-  readonly #grammars = new Map<string, XGrammar.CompiledGrammar>();
+  readonly #grammars = new Map<string, Kept>(); // the least recently used first
   readonly #infos = new Map<boolean, Promise<XGrammar.TokenizerInfo>>();
 
   constructor(options: GrammarOptions) {
@@ -42,23 +48,35 @@ export class Grammars {
   /** Throws `library` without the package, `input` where it makes no grammar of the constraint. */
   async match(constraint: Constraint): Promise<Matching> {
     const { GrammarMatcher } = await this.#open();
-    const compiled = await this.#compiled(constraint);
-    const matcher = await GrammarMatcher.createGrammarMatcher(compiled, [...this.#options.eos]);
-    return { mask: maskOf(matcher), dispose: () => matcher.dispose() };
+    const kept = this.#kept(constraint);
+    kept.users++;
+    try {
+      const eos = [...this.#options.eos];
+      const matcher = await GrammarMatcher.createGrammarMatcher(await kept.made, eos);
+      return { mask: maskOf(matcher), dispose: () => matcher.dispose() };
+    } finally {
+      kept.users--;
+      this.#trim();
+    }
   }
 
   /** The grammars that were used last are kept: making one takes long. */
-  async #compiled(constraint: Constraint): Promise<XGrammar.CompiledGrammar> {
+  #kept(constraint: Constraint): Kept {
     const key = JSON.stringify(constraint);
-    const made = this.#grammars.get(key) ?? (await this.#compile(constraint));
+    const kept = this.#grammars.get(key) ?? { made: this.#compile(constraint), users: 0 };
     this.#grammars.delete(key);
-    this.#grammars.set(key, made);
-    const [oldest] = this.#grammars;
-    if (oldest && this.#grammars.size > MOST_KEPT) {
-      this.#grammars.delete(oldest[0]);
-      oldest[1].dispose();
+    this.#grammars.set(key, kept);
+    forgetting(this.#grammars, key, kept, kept.made);
+    return kept;
+  }
+
+  #trim(): void {
+    for (const [key, kept] of this.#grammars) {
+      if (this.#grammars.size <= MOST_KEPT) return;
+      if (kept.users > 0) continue;
+      this.#grammars.delete(key);
+      disposing(kept.made);
     }
-    return made;
   }
 
   async #compile(constraint: Constraint): Promise<XGrammar.CompiledGrammar> {
@@ -73,9 +91,9 @@ export class Grammars {
   }
 
   dispose(): void {
-    for (const grammar of this.#grammars.values()) grammar.dispose();
+    for (const { made } of this.#grammars.values()) disposing(made);
     this.#grammars.clear();
-    for (const info of this.#infos.values()) void info.then((made) => made.dispose());
+    for (const made of this.#infos.values()) disposing(made);
     this.#infos.clear();
   }
 
@@ -110,8 +128,23 @@ export class Grammars {
         [...eos],
       );
     this.#infos.set(json, made);
+    forgetting(this.#infos, json, made, made);
     return made;
   }
+}
+
+/** What could not be made is made anew for the next request. */
+function forgetting<K, V>(map: Map<K, V>, key: K, value: V, made: Promise<unknown>): void {
+  made.catch(() => {
+    if (map.get(key) === value) map.delete(key);
+  });
+}
+
+function disposing(made: Promise<{ dispose(): void }>): void {
+  made.then(
+    (one) => one.dispose(),
+    () => undefined, // who asked for it was told
+  );
 }
 
 /** The package's one file is a script: by bundler it gives a namespace, a default, or a global. */

@@ -64,7 +64,9 @@ export class Tokenizer {
 
   /** As `spelling` says; added tokens too. */
   spelled(id: number): string {
-    if (this.spelling === 'raw') return new TextDecoder().decode(this.bytes(id));
+    if (this.spelling === 'raw') {
+      return new TextDecoder('utf-8', { ignoreBOM: true }).decode(this.bytes(id));
+    }
     const token = this.#tokens[id] ?? '';
     if (this.spelling === 'byte_fallback' || !this.#added.has(id)) return token;
     return Array.from(this.bytes(id), (byte) => CHARACTERS[byte]).join('');

@@ -1,7 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import type { ChatChunk, Completion } from '../../src/chat/types.ts';
-import { bytes, chatOf, END, FakeEngine, saying, tokenizer, told } from './fakes.ts';
+import { Tokenizer } from '../../src/chat/tokenizer.ts';
+import { type Asked, bytes, chatOf, description, END, FakeEngine } from './fakes.ts';
+import { saying, tokenizer, told, VOCABULARY } from './fakes.ts';
 
 const MESSAGES = [{ role: 'user', content: 'hi' }] as const;
 const text = (chunks: readonly ChatChunk[]): string =>
@@ -262,6 +264,24 @@ describe('probabilities', () => {
     });
   });
 
+  it('keep a byte order mark that a token is', async () => {
+    const made = description();
+    const [mark] = made['added_tokens'] as object[];
+    const id = VOCABULARY - 1;
+    (made['added_tokens'] as object[]).push({ ...mark, id, content: '\ufeff', special: false });
+    const script = () => [
+      { id, logprob: -1 },
+      { id: END, logprob: 0 },
+    ];
+    const chat = chatOf(new FakeEngine(script), { tokenizer: new Tokenizer(JSON.stringify(made)) });
+    const { choices } = await chat.chat.completions.create({ messages: MESSAGES, logprobs: true });
+    expect(choices[0].message.content).toBe('\ufeff');
+    expect(choices[0].logprobs?.content[0]).toMatchObject({
+      token: '\ufeff',
+      bytes: [0xef, 0xbb, 0xbf],
+    });
+  });
+
   it('come with the chunk that has their text, and none with what a stop cut off', async () => {
     const stream = chatOf(scored('abXYcd')).chat.completions.create({
       messages: MESSAGES,
@@ -350,6 +370,23 @@ describe('several answers to one request', () => {
       completion_tokens: said,
       total_tokens: prompt + said,
     });
+  });
+
+  it('tell the cache of the first, whichever ends first', async () => {
+    const holding = (text: string, cached: number) => {
+      const said = [...bytes(text), END].map((id) => ({ id }));
+      return ({ options }: Asked) => (options.onPrompt(cached), said);
+    };
+    const chat = () => chatOf(new FakeEngine(holding('a long one', 1), holding('b', 2))).chat;
+    const asked = { ...request, n: 2 };
+    const { usage } = await chat().completions.create(asked);
+    const streamed = chat().completions.create({
+      ...asked,
+      stream: true,
+      stream_options: { include_usage: true },
+    });
+    expect(usage.prompt_tokens_details.cached_tokens).toBe(1);
+    expect((await collected(streamed)).at(-1)?.usage).toEqual(usage);
   });
 
   it('come in one stream, each under its index, with one chunk of usage', async () => {

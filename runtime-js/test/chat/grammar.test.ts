@@ -10,6 +10,7 @@ import {
   TEMPLATE,
   told,
   tokenizer,
+  VOCABULARY,
 } from './fakes.ts';
 
 const MESSAGES = [{ role: 'user', content: 'hi' }] as const;
@@ -148,5 +149,75 @@ describe('the package', () => {
     });
     expect(await told(() => chat.chat.completions.create(request))).toContain('offline');
     expect((await chat.chat.completions.create(request)).choices.length).toBe(1);
+  });
+
+  /** Stands for the package; counts what it makes, and sees what is used after it was freed. */
+  function packageOf(failures = 0) {
+    const counts = { infos: 0, made: 0, freed: 0, misused: 0 };
+    const one = () => {
+      let freed = false;
+      const dispose = () => void ((freed = true), counts.freed++);
+      counts.made++;
+      return { dispose, isFreed: () => freed };
+    };
+    const later = () => new Promise((resolve) => setTimeout(resolve));
+    const library = {
+      TokenizerInfo: {
+        createTokenizerInfo: async () => {
+          await later();
+          if (counts.infos++ < failures) throw new Error('no room');
+          return one();
+        },
+      },
+      GrammarCompiler: {
+        createGrammarCompiler: async () => ({ ...one(), compileGrammar: async () => one() }),
+      },
+      GrammarMatcher: Object.assign(() => undefined, {
+        createGrammarMatcher: async (compiled: ReturnType<typeof one>) => {
+          await later();
+          await later();
+          if (compiled.isFreed()) counts.misused++;
+          return { ...one(), getNextTokenBitmask: async () => new Int32Array(VOCABULARY) };
+        },
+      }),
+    };
+    return { counts, grammar: async () => library };
+  }
+
+  it('frees all that it made, and nothing while it is used', async () => {
+    const { counts, grammar } = packageOf();
+    const chat = chatOf(new FakeEngine([END]), { grammar });
+    const rules = Array.from({ length: 30 }, (_, k) => `root ::= "${k % 15}"`);
+    const ask = (grammar: string) =>
+      chat.chat.completions.create({
+        messages: MESSAGES,
+        response_format: { type: 'grammar', grammar },
+      });
+    await Promise.all(rules.map(ask));
+    expect(counts.made).toBe(1 + 15 * 2 + 30); // what is equal is compiled once
+    await chat.dispose();
+    await new Promise((resolve) => setTimeout(resolve));
+    expect(counts).toMatchObject({ misused: 0, freed: counts.made });
+  });
+
+  it('may fail once: the next request tries again, and nothing is left unheard', async () => {
+    const unheard: unknown[] = [];
+    const listener = (reason: unknown): unknown => unheard.push(reason);
+    process.on('unhandledRejection', listener);
+    const { counts, grammar } = packageOf(2);
+    const request = {
+      messages: MESSAGES,
+      response_format: { type: 'grammar', grammar: 'root ::= "a"' },
+    } as const;
+    for (const wanted of [1, 0]) {
+      const chat = chatOf(new FakeEngine([END]), { grammar });
+      expect(await told(() => chat.chat.completions.create(request))).toContain('no room');
+      if (!wanted) expect(await told(() => chat.chat.completions.create(request))).toBe('nothing');
+      await chat.dispose();
+    }
+    await new Promise((resolve) => setTimeout(resolve));
+    process.off('unhandledRejection', listener);
+    expect(unheard).toEqual([]);
+    expect(counts.freed).toBe(counts.made);
   });
 });
