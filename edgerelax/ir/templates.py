@@ -72,6 +72,38 @@ def nonzero(x: Array, *, capacity: int) -> tuple[Array, Array]:
     return indices, np.array([count], np.int64)
 
 
+def suppress(
+    corners: Array, scores: Array, places: Array, overlap: Array, least: Array, *, limit: int
+) -> Array:
+    """Boxes chosen of each class of each image [images, classes, limit] (i64), -1 past the last.
+
+    `scores` [images, classes, boxes] fall along the last axis, `places` says whose they are,
+    `corners` [images, boxes, 4] are the least and the greatest coordinates. One by one, a box is
+    chosen whose score is more than `least` [1] unless it shares with one chosen before it more
+    than `overlap` [1] of the area that they cover together (as ONNX NonMaxSuppression).
+    """
+    chosen = np.full((*scores.shape[:2], limit), -1, np.int64)
+    for image, group in np.ndindex(*scores.shape[:2]):
+        kept: list[int] = []
+        for score, place in zip(scores[image, group], places[image, group], strict=True):
+            if len(kept) < limit and score > least[0]:
+                box, others = corners[image, place], corners[image, kept]
+                if not (_shared(box, others) > overlap[0]).any():
+                    kept.append(int(place))
+        chosen[image, group, : len(kept)] = kept
+    return chosen
+
+
+def _shared(box: Array, others: Array) -> Array:
+    """What the intersections with others are of the unions; 0 where there is none."""
+    sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
+    inner = sides[:, 0] * sides[:, 1]
+    own, theirs = np.prod(box[2:] - box[:2]), np.prod(others[:, 2:] - others[:, :2], axis=1)
+    outer = own + theirs - inner
+    meet = (sides > 0).all(axis=1) & (own > 0) & (theirs > 0) & (outer > 0)
+    return np.where(meet, inner / np.where(meet, outer, 1), 0)
+
+
 def scatter(
     data: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: str = "none"
 ) -> Array:
@@ -130,6 +162,7 @@ TEMPLATES: dict[str, Callable[..., Any]] = {
     "cumsum": cumsum,
     "greedy_tokens": greedy_tokens,
     "sample_tokens": sample_tokens,
+    "suppress": suppress,
     "topk": topk,
     "nonzero": nonzero,
     "scatter": scatter,

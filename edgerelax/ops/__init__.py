@@ -32,6 +32,7 @@ from edgerelax.ops import (
     slicing,
     softmax,
     sorting,
+    suppression,
     token_sampling,
     unique,
 )
@@ -76,6 +77,7 @@ OPS: dict[str, Operator] = _by_name(
         sampling.OPERATORS,
         scattering.OPERATORS,
         sorting.OPERATORS,
+        suppression.OPERATORS,
         token_sampling.OPERATORS,
         unique.OPERATORS,
     )

@@ -259,3 +259,23 @@ def test_loops_that_are_counted(host: str) -> None:
         {"count": np.int64(3), "yes": np.array(True)},
     )
     agree(proto, host, *({"x": floats(n) * 0.3} for n in (1, 5)))
+
+
+@BOTH
+@pytest.mark.parametrize("centres", (0, 1))
+def test_boxes_that_overlap_better_ones_are_suppressed(host: str, centres: int) -> None:
+    """How many are chosen depends on all numbers; equal scores and any limit included."""
+    nodes = [
+        node("NonMaxSuppression", ["b", "s", "k", "iou", "least"], ["y"], center_point_box=centres),
+    ]
+    inputs = [("b", F32, ["n", "m", 4]), ("s", F32, ["n", "c", "m"]), ("k", I64, [1])]
+    bounds = {"iou": np.array([0.3], np.float32), "least": np.array([0.2], np.float32)}
+    rng = np.random.default_rng(7)
+
+    def asked(n: int, c: int, m: int, k: int) -> dict[str, np.ndarray]:
+        boxes = rng.random((n, m, 4)).astype(np.float32)
+        scores = np.round(rng.random((n, c, m)), 1).astype(np.float32)
+        return {"b": boxes, "s": scores, "k": np.array([k])}
+
+    sizes = [(2, 3, 9, 3), (1, 1, 150, 1 << 40), (2, 2, 30, 0), (1, 40, 1, 5)]
+    agree(model(nodes, inputs, [("y", I64, None)], bounds), host, *(asked(*s) for s in sizes))

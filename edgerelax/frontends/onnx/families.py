@@ -17,6 +17,7 @@ from edgerelax.frontends.onnx import (
     shape,
     slicing,
     spectral,
+    suppression,
 )
 
 LOADED = (
@@ -36,4 +37,5 @@ LOADED = (
     shape,
     slicing,
     spectral,
+    suppression,
 )

@@ -13,6 +13,7 @@ from edgerelax.schedule.strategies.templates import (
     nonzero,
     recurrence,
     scatter,
+    suppress,
     token_sampling,
     topk,
 )
@@ -28,6 +29,7 @@ EMITTERS: dict[str, Emitter] = {
     "scatter_nd": scatter.emit_slices,
     "greedy_tokens": token_sampling.emit_greedy,
     "sample_tokens": token_sampling.emit,
+    "suppress": suppress.emit,
     "topk": topk.emit,
     "lstm": recurrence.emit,
     "gru": recurrence.emit,
