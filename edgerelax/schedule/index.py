@@ -6,6 +6,7 @@ inner loops add only what they change.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from edgerelax.ir.dtypes import I32
 from edgerelax.ir.kernel import KConst, KExpr, KSelect, i32, kop
@@ -34,8 +35,12 @@ Gather = Callable[[Scalar], tuple[KExpr, int]]
 
 def flat_index(buffer: Buffer, index: tuple[Expr, ...]) -> Expr:
     """The row-major number of an element."""
+    return _row_major(buffer.dims, index)
+
+
+def _row_major(dims: tuple[Expr, ...], index: tuple[Expr, ...]) -> Expr:
     flat = as_expr(0)
-    for dim, at in zip(buffer.dims, index, strict=True):
+    for dim, at in zip(dims, index, strict=True):
         flat = flat * dim + at
     return flat
 
@@ -50,14 +55,28 @@ def numel(buffer: Buffer) -> Expr:
 
 def in_bounds(load: Load) -> bool:
     """Whether it is proven that the load is in range wherever its axes are."""
-    inside = all(
-        prove_nonneg(at) is True and proves_lt(at, dim)
-        for at, dim in zip(load.index, load.buffer.dims, strict=True)
-    )
-    if inside:
+    return _are_inside(load.buffer.dims, _with_common_names(load.index))
+
+
+@lru_cache(1 << 14)
+def _are_inside(dims: tuple[Expr, ...], index: tuple[Expr, ...]) -> bool:
+    """Whether each index is in its dim, or all together in the buffer."""
+    if all(prove_nonneg(at) and proves_lt(at, dim) for at, dim in zip(index, dims, strict=True)):
         return True
-    flat = flat_index(load.buffer, load.index)
-    return prove_nonneg(flat) is True and proves_lt(flat, numel(load.buffer))
+    flat = _row_major(dims, index)
+    return prove_nonneg(flat) and proves_lt(flat, product(dims))
+
+
+def _with_common_names(index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The index over axes named by their order.
+
+    What differs in names alone, as the copies of an unrolled load do, is then proved once.
+    """
+    if any(e.has_opaque for e in index):
+        return index  # what is loaded inside would be made anew
+    axes = sorted(frozenset().union(*(e.axes() for e in index)), key=lambda a: a.order)
+    swaps: dict[Atom, ExprLike] = {a: Axis(f"{k:04}", a.extent) for k, a in enumerate(axes)}
+    return tuple(e.subs(swaps) for e in index)
 
 
 def stride_of(expr: Expr, axis: Axis) -> Expr | None:
