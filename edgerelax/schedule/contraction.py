@@ -7,6 +7,7 @@ guards: where one does not hold, the step adds nothing.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from edgerelax.ir.dtypes import BOOL
 from edgerelax.ir.loop import Stage
@@ -25,7 +26,14 @@ from edgerelax.ir.scalar import (
 )
 from edgerelax.schedule.codes import Word, word_of_steps
 from edgerelax.schedule.index import flat_index, is_one, stride_of
-from edgerelax.schedule.points import coalesce, count, store_flat, substitute_stage, used_exprs
+from edgerelax.schedule.points import (
+    MOST_STAGES,
+    coalesce,
+    count,
+    store_flat,
+    substitute_stage,
+    used_exprs,
+)
 from edgerelax.schedule.residues import split_residues
 from edgerelax.schedule.scalars import has_vectors
 from edgerelax.schedule.strategies.base import Reject
@@ -86,8 +94,9 @@ class Contraction:
         return is_one(stride_of(flat, self.column)) and divisible(flat - self.column, 4)
 
 
+@lru_cache(MOST_STAGES)
 def contraction(stage: Stage) -> Contraction | Reject:
-    """The stage as a contraction, if it is one."""
+    """The stage as a contraction, if it is one. Remembered: every tiled strategy asks for it."""
     if stage.combiner != "sum":
         return Reject("it sums nothing")
     if stage.where is not None and not stage.where.axes() & set(stage.reduce):

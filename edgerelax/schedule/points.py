@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from edgerelax.ir.kernel import KExpr, i32, kop
 from edgerelax.ir.loop import Stage
@@ -31,6 +32,9 @@ from edgerelax.schedule.reduce import (
 from edgerelax.schedule.scalars import Held, Scalars, has_vectors
 from edgerelax.schedule.writer import Writer
 from edgerelax.sym import Atom, Axis, Expr, ExprLike, as_expr, prove_eq
+
+MOST_STAGES = 256
+"""Of how many stages what strategies ask in common is remembered."""
 
 
 def store_flat(stage: Stage) -> Expr:
@@ -96,8 +100,12 @@ def substitute_stage(stage: Stage, swaps: dict[Atom, ExprLike]) -> Stage:
     return replace(changed, index=tuple(e.subs(swaps) for e in stage.store_index))
 
 
+@lru_cache(MOST_STAGES)
 def coalesce(stage: Stage) -> Stage:
-    """Drop axes of extent 1 and merge neighbours that are always used as one."""
+    """Drop axes of extent 1 and merge neighbours that are always used as one.
+
+    Remembered: every strategy asks for it.
+    """
     spatial, stage = coalesce_axes(stage, stage.axes)
     reduce, stage = coalesce_axes(stage, stage.reduce)
     return replace(stage, axes=spatial, reduce=reduce)
