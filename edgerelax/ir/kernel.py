@@ -10,7 +10,7 @@ Operations on 16-bit and 8-bit floats are computed in f32 and rounded where stor
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -288,20 +288,19 @@ def kop(fn: str, *args: KExpr) -> KExpr:
 
 def operands(expr: KExpr) -> tuple[KExpr, ...]:
     """The expressions directly inside one."""
-    match expr:
-        case KLoad():
-            return (expr.index,)
-        case KOp():
-            return expr.args
-        case KCast() | KBits() | KSubgroup():
-            return (expr.arg,)
-        case KSelect():
-            return (expr.cond, expr.then, expr.other)
-        case KVec():
-            return expr.parts
-        case KLane():
-            return (expr.vector,)
-    return ()
+    inside = _OPERANDS.get(type(expr))
+    return () if inside is None else inside(expr)
+
+
+_OPERANDS: dict[type[KExpr], Callable[[Any], tuple[KExpr, ...]]] = {
+    KLoad: lambda e: (e.index,),
+    KOp: lambda e: e.args,
+    **dict.fromkeys((KCast, KBits, KSubgroup), lambda e: (e.arg,)),
+    KSelect: lambda e: (e.cond, e.then, e.other),
+    KVec: lambda e: e.parts,
+    KLane: lambda e: (e.vector,),
+}
+"""By kind of expression; walks ask for them all the time, of leaves most of all."""
 
 
 def with_operands(expr: KExpr, new: tuple[KExpr, ...]) -> KExpr:
@@ -357,7 +356,9 @@ def walk_expr(expr: KExpr) -> Iterator[KExpr]:
     while todo:
         node = todo.pop()
         yield node
-        todo.extend(reversed(operands(node)))
+        inside = operands(node)
+        if inside:
+            todo.extend(reversed(inside))
 
 
 def walk_exprs(body: tuple[KStmt, ...]) -> Iterator[KExpr]:

@@ -47,6 +47,8 @@ def side_by_side(
 
     `pairs` are operands and outputs that may share a place. A kernel binds at most `most` buffers.
     """
+    if len(kernels) < 2:
+        return list(kernels), list(names)
     places = {a: y for a, y in pairs}
     alone = [_stands_alone(k, places) for k in kernels]
     levels = _levels(kernels, alone, places)

@@ -487,8 +487,13 @@ def as_expr(value: ExprLike) -> Expr:
     if isinstance(value, Atom):
         return value.expr
     if isinstance(value, int | numbers.Integral):
-        return _make({(): int(value)})
+        return _constant(int(value))
     raise TypeError(f"{value!r} ({type(value).__name__}) is no integer expression")
+
+
+@lru_cache(1 << 12)
+def _constant(value: int) -> Expr:
+    return _make({(): value})
 
 
 def symbol(name: str, lo: int = 0, hi: int | None = None, multiple_of: int = 1) -> Expr:
