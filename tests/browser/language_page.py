@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from edgerelax.ir.graph import Module
 from tests.browser.harness import Browser
 
-CACHE_TOKENS = 256
+CACHE_TOKENS = 320
 _OPEN = f"""
 const {{ url, backend }} = argument;
 models.writer = await edgerelax.loadEngine(url, {{ backend, cacheTokens: {CACHE_TOKENS} }});

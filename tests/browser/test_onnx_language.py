@@ -1,6 +1,7 @@
 """A decoder as optimum exports it writes on every host what transformers finds likeliest.
 
-Its embedding gives the logits too, its layers see a window, and the texts are longer than that.
+Its embedding gives the logits too; its layer sees a window, so that texts may be longer than the
+cache: pages that no token will see go.
 """
 
 from pathlib import Path
@@ -21,13 +22,15 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 WINDOW, TOKENS = 9, 12
+LONG = {"max_position_embeddings": 2 * CACHE_TOKENS}
 CHANGES = {
+    **LONG,
     "vocab_size": 67,
     "num_hidden_layers": 1,
     "sliding_window": WINDOW,
     "tie_word_embeddings": True,
 }
-PROMPTS = ([5], list(range(3, 40)))
+PROMPTS = ([5], [k % 59 for k in range(CACHE_TOKENS + 5)])
 CLOSE = 1e-3  # logits of which either may be the greater
 
 
@@ -36,7 +39,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     """The model of transformers, and the folder of its artifact."""
     place = tmp_path_factory.mktemp("onnx_language")
     model = decoder("mistral", "eager", CHANGES)
-    source = folder(place / "source", export(model, place / "model.onnx", True), kind="mistral")
+    proto = export(model, place / "model.onnx", True)
+    source = folder(place / "source", proto, kind="mistral", **LONG)
     module = without(load_optimum(source), "main", "read")
     edgerelax.compile(module, variants=("cpu", "software")).save(place / "artifact")
     return model, place / "artifact"
@@ -55,7 +59,7 @@ def test_in_python(made: tuple[Any, Path], host: str) -> None:
     model, artifact = made
     with edgerelax.load(artifact, host) as session:
         language = session.artifact.manifest.language
-        assert language is not None
+        assert language is not None and language.window == WINDOW
         engine = PagedEngine(session, language, CACHE_TOKENS)
         for prompt in PROMPTS:
             with engine.generate(prompt, Sampling(max_tokens=TOKENS, temperature=0.0)) as stream:

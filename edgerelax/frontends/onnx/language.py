@@ -8,7 +8,7 @@ attention mask.
 """
 
 from collections import ChainMap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -47,6 +47,7 @@ class OnnxDecoder(Decoder):
         self.nodes = self._left()
         self.split = self._before_head()
         self._at: tuple[Walk, Frame] | None = None
+        self._windows: Mapping[int, set[int | None]] = {}
 
     @property
     def caches(self) -> list[CacheShape]:
@@ -58,6 +59,13 @@ class OnnxDecoder(Decoder):
                 raise self.graph.unsupported(f"layer {layer}: {groups} keys for {same} values")
             shapes.append(CacheShape(groups, key, value))
         return shapes
+
+    @property
+    def window(self) -> int | None:
+        """Known once `hidden` is over a cache, if masks with windows hide keys in all layers."""
+        found = [self._windows.get(k, {None}) for k in range(len(self.graph.pasts) // 2)]
+        known = [w for windows in found for w in windows if w is not None]
+        return None if any(None in windows for windows in found) else max(known, default=None)
 
     def hidden(self, tokens: Tensor, context: Context) -> Tensor:
         """What the last product with weights reads, [batch, length, width]; logits without one."""
@@ -77,7 +85,7 @@ class OnnxDecoder(Decoder):
         walk.report()
         self._check(frame, needed)
         assert not isinstance(result, Unknown)
-        self._at = walk, frame
+        self._at, self._windows = (walk, frame), nodes.windows
         return Tensor(builder, result).cast(F32)
 
     def logits(self, hidden: Tensor) -> Tensor:

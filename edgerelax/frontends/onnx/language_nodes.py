@@ -1,5 +1,7 @@
 """What nodes of a decoder's graph become where its past is a context's."""
 
+from collections import defaultdict
+from collections.abc import Container
 from dataclasses import replace
 from typing import Any
 
@@ -47,7 +49,10 @@ class Nodes:
         self.shown: dict[int | None, Tensor] = {}
         self.keys = self.seen(None).dims[-1]
         self.added: dict[Value, Tensor] = {}  # masks to add, and the conditions that they come from
-        self.telling: set[Value] = set()  # masks and positions
+        self.telling: dict[Value, int | None] = {}  # windows of masks; positions have none
+        self.layers: dict[Value, int] = {}  # of keys and values that the sequences have
+        self.windows: dict[int, set[int | None]] = defaultdict(set)
+        """Of the masks by which each layer's scores come, as far as these are known."""
 
     def own(self) -> dict[tuple[str, str], Handler]:
         """What imports operators here, by domain and name."""
@@ -68,7 +73,7 @@ class Nodes:
     def positions(self) -> Tensor:
         """Where the new tokens stand, [batch, length]."""
         found = self.context.positions.expand(self.batch, self.length)
-        self.telling.add(found.value)
+        self.telling[found.value] = None
         return found
 
     def seen(self, window: int | None) -> Tensor:
@@ -84,6 +89,7 @@ class Nodes:
 
     def known_value(self, name: str) -> Any:
         """What a name is in this context."""
+        window = None
         match self.lengths.known[name]:
             case Sizes(values=None):
                 return UNKNOWN
@@ -101,8 +107,8 @@ class Nodes:
                 dims[axis] = self.length
                 found = self.positions().reshape(*dims).cast(dtype)
             case Mask() as mask:
-                found = self._mask(mask)
-        self.telling.add(found.value)
+                found, window = self._mask(mask), mask.window
+        self.telling[found.value] = window
         return found.value
 
     def _mask(self, mask: Mask) -> Tensor:
@@ -142,7 +148,9 @@ class Nodes:
         """What the sequences have with the new rows of an input for earlier ones."""
         past = self.graph.pasts[name]
         rows = Tensor(self.builder, new).permute(*past.order)
-        return self.context.extended(past.layer, past.name, rows).permute(*past.order)
+        found = self.context.extended(past.layer, past.name, rows).permute(*past.order)
+        self.layers[found.value] = past.layer
+        return found
 
     def _add(self, node: Node) -> Result:
         """A mask is better chosen by than added: it need not be stored as floats."""
@@ -173,23 +181,44 @@ class Nodes:
         if isinstance(scores, Var):
             dims = node.dims(scores)
             if self.keys != self.length and dims[-1].symbols() & self.keys.symbols():
-                self._check_masked(node, scores)
+                windows = self._check_masked(node, scores)
+                for layer in self._layers_of(node, scores):
+                    self.windows[layer] |= windows
         return self._usual(node)
 
-    def _check_masked(self, node: Node, scores: Value | None) -> None:
-        """Scores must come by a mask or by positions: pages hold more than a text's own keys."""
-        producers, todo, done = node.walk.constants.producers, [scores], set[Value]()
+    def _check_masked(self, node: Node, scores: Value | None) -> set[int | None]:
+        """Scores must come by a mask or by positions: pages hold more than a text's own keys.
+
+        Gives the windows of all such masks, None for what has none.
+        """
+        told = {**self.telling, **{s.value: window for window, s in self.shown.items()}}
+        found = {told[v] for v in self._sources(node, scores, told, 0)}
+        if not found:
+            raise node.unsupported("scores over the past that no causal mask hides any of", HINT)
+        return found
+
+    def _layers_of(self, node: Node, scores: Value) -> set[int]:
+        """The layers of the keys that scores are products with."""
+        return {self.layers[v] for v in self._sources(node, scores, self.layers, 1)}
+
+    def _sources(
+        self, node: Node, value: Value | None, ends: Container[Value], products: int
+    ) -> set[Value]:
+        """Those of `ends` that a value comes from, through as many products at most."""
+        producers, found = node.walk.constants.producers, set[Value]()
+        todo, done = [(value, products)], set[tuple[Value, int]]()
         while todo:
-            value = todo.pop()
-            if value is None or value in done:
+            value, left = todo.pop()
+            if value is None or (value, left) in done:
                 continue
-            if value in self.telling or any(value is s.value for s in self.shown.values()):
-                return
-            done.add(value)
+            done.add((value, left))
             made = producers.get(value)
-            if made is not None and not (isinstance(made, Call) and made.op.name == "matmul"):
-                todo.extend(operands(made))
-        raise node.unsupported("scores over the past that no causal mask hides any of", HINT)
+            if value in ends:
+                found.add(value)
+            elif made is not None:
+                left -= isinstance(made, Call) and made.op.name == "matmul"
+                todo.extend((v, left) for v in operands(made) if left >= 0)
+        return found
 
     # Operators that attend
 
@@ -222,6 +251,7 @@ class Nodes:
         )
         wide, keys, values = (Tensor(self.builder, node.cast(x, F32)) for x in (q, k, v))
         layer = self.graph.pasts[pasts[0]].layer
+        self.windows[layer].add(how.window)
         found = self.context.attend(layer, wide, keys, values, how)
         return (from_heads(node, found.value), None, None)
 

@@ -23,10 +23,11 @@ RNG = np.random.default_rng(0)
 class Graph:
     """Nodes and weights of a small decoder of two layers."""
 
-    def __init__(self, *, mask_elsewhere: bool = False) -> None:
+    def __init__(self, *, mask_elsewhere: bool = False, windows: bool = False) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
         self.microsoft = {"domain": "com.microsoft"}
+        self.windows = {k: {"local_window_size": 20 - k} for k in range(0 if windows else 1, 2)}
         self.lengths()
         x = self.add("Gather", self.weight("embedding", VOCABULARY, HIDDEN), "input_ids")
         for layer in range(2):
@@ -92,7 +93,7 @@ class Graph:
                 num_heads=HEADS,
                 kv_num_heads=GROUPS,
                 do_rotary=1,
-                **({"local_window_size": 20} if k else {}),
+                **self.windows.get(k, {}),
                 **self.microsoft,
             )
         )
@@ -125,6 +126,13 @@ def folder(path: Path, graph: Graph) -> Path:
     words = {f"w{k}": k for k in range(VOCABULARY)}
     Tokenizer(models.WordLevel(words, "w0")).save(str(path / "tokenizer.json"))
     return path
+
+
+@pytest.mark.parametrize("windows", [False, True])
+def test_windows_of_all_layers(tmp_path: Path, windows: bool) -> None:
+    """The widest is the model's, if no layer sees all."""
+    module = load_genai(folder(tmp_path, Graph(windows=windows)))
+    assert module.attrs["language"]["window"] == (20 if windows else None)
 
 
 def test_past_and_present_become_a_cache(tmp_path: Path) -> None:

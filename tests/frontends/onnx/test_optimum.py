@@ -97,7 +97,19 @@ def test_exports_over_a_cache(tmp_path: Path, case: str) -> None:
     kind, attention, changes, positions = CASES[case]
     model = decoder(kind, attention, changes)
     proto = export(model, tmp_path / "exported.onnx", positions)
-    check(Interpreter(load_optimum(folder(tmp_path / case, proto, kind=kind)), 128, 3), model)
+    module = load_optimum(folder(tmp_path / case, proto, kind=kind))
+    assert module.attrs["language"]["window"] == changes.get("sliding_window")
+    check(Interpreter(module, 128, 3), model)
+
+
+def test_a_window_of_some_layers_is_none_of_the_model(tmp_path: Path) -> None:
+    windows = {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1}
+    proto = export(decoder("qwen2", "eager", windows), tmp_path / "exported.onnx", True)
+    found = OnnxDecoder(read_model(copy.deepcopy(proto)), CONTEXT)
+    masks = {k.window for k in found.lengths.known.values() if isinstance(k, Mask)}
+    assert masks == {None, 9}
+    module = load_optimum(folder(tmp_path / "qwen2", proto, kind="qwen2"))
+    assert module.attrs["language"]["window"] is None
 
 
 def test_a_merged_decoder_in_f16(tmp_path: Path, llama: tuple[Any, onnx.ModelProto]) -> None:
