@@ -209,3 +209,12 @@ def test_sizes_beyond_memory() -> None:
                 session.run({"x": np.ones((1, 1), np.float32), "s": np.int64(sizes)})
         got = session.run({"x": np.ones((1, 1), np.float32), "s": np.int64([2, 3])})
         assert got["y"].shape == (2, 3)
+
+
+def test_every_refusal_says_which_node() -> None:
+    shape = {"s": np.array([-1, -1])}
+    reshape = node("Reshape", ["x", "s"], ["y"], name="two_unknowns")
+    infos = [("x", F32, ["n", 4])], [("y", F32, None)]
+    refused(model([reshape], *infos, shape), ShapeError, "more than one -1", "two_unknowns")
+    boxes = node("NonMaxSuppression", ["x", "x"], ["y"], name="boxes")
+    refused(model([boxes], *infos), ShapeError, "is not of rank 3", "boxes")

@@ -196,7 +196,11 @@ def _max_pool(node: Node) -> Result:
 
 @importer("AveragePool")
 def _average_pool(node: Node) -> Result:
-    x = node.value(0)
+    return average_pool(node, node.value(0))
+
+
+def average_pool(node: Node, x: Value) -> Value:
+    """A pool of x by the attributes of AveragePool."""
     kernel, attrs = _pool_attrs(node, x)
     count = bool(node.attr("count_include_pad", 0))
     return node.emit("average_pool", x, kernel=kernel, **attrs, count_include_pad=count)

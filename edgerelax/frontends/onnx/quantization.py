@@ -3,8 +3,9 @@
 import numpy as np
 
 from edgerelax.frontends.onnx.broadcasting import settled
-from edgerelax.frontends.onnx.nn import conv_integer, fitted
+from edgerelax.frontends.onnx.nn import average_pool, conv_integer, fitted
 from edgerelax.frontends.onnx.node import Node
+from edgerelax.frontends.onnx.reduction import flat_softmax
 from edgerelax.frontends.onnx.registry import Result, importer
 from edgerelax.ir.dtypes import F32, U8, DType
 from edgerelax.ir.graph import Value
@@ -152,8 +153,7 @@ def _with_bias(node: Node, value: Value, k: int) -> Value:
 def _qlinear_binary(node: Node) -> Result:
     op = {"QLinearAdd": "add", "QLinearMul": "mul"}[node.op]
     a, b = (_dequantized(node, k) for k in (0, 3))
-    y_zero = node.input(7) or node.array(np.zeros((), node.dtype(node.value(0)).numpy))
-    return _requantized(node, node.emit(op, a, b), node.value(6), y_zero)
+    return _requantized(node, node.emit(op, a, b), *_result_scale(node, 6))
 
 
 @importer("QLinearSigmoid", "QLinearLeakyRelu", domain="com.microsoft")
@@ -163,8 +163,7 @@ def _qlinear_unary(node: Node) -> Result:
         y = node.emit("sigmoid", x)
     else:
         y = node.emit("leaky_relu", x, alpha=node.attr("alpha", 0.01))
-    y_zero = node.input(4) or node.array(np.zeros((), node.dtype(node.value(0)).numpy))
-    return _requantized(node, y, node.value(3), y_zero)
+    return _requantized(node, y, *_result_scale(node, 3))
 
 
 @importer("QLinearGlobalAveragePool", domain="com.microsoft")
@@ -174,6 +173,45 @@ def _qlinear_global_average_pool(node: Node) -> Result:
     x = _dequantized(node, 0)
     mean = node.emit("reduce_mean", x, axes=tuple(range(2, node.rank(x))), keepdims=True)
     return _requantized(node, mean, node.value(3), node.value(4))
+
+
+@importer("QLinearAveragePool", domain="com.microsoft")
+def _qlinear_average_pool(node: Node) -> Result:
+    if node.attr("channels_last", 0):
+        raise node.unsupported("channels_last")
+    return _requantized(node, average_pool(node, _dequantized(node, 0)), *_result_scale(node, 3))
+
+
+@importer("QLinearSoftmax", domain="com.microsoft")
+def _qlinear_softmax(node: Node) -> Result:
+    """The attribute `opset` says which Softmax is meant."""
+    x, axis, opset = _dequantized(node, 0), node.attr("axis", -1), node.attr("opset")
+    if opset >= 13:
+        y = node.emit("softmax", x, axis=axis)
+    else:
+        y = flat_softmax(node, "softmax", x, axis)
+    return _requantized(node, y, *_result_scale(node, 3))
+
+
+@importer("QGemm", domain="com.microsoft")
+def _qgemm(node: Node) -> Result:
+    """A bias has the scale of the sums; without a scale of its own the result is f32."""
+    a, b, bias = node.value(0), node.value(3), node.input(6)
+    a = node.transpose(a, (1, 0)) if node.attr("transA", 0) else a
+    b = node.transpose(b, (1, 0)) if node.attr("transB", 0) else b
+    total = matmul_integer(node, a, b, node.value(2), node.value(5))
+    total = total if bias is None else node.emit("add", total, bias)
+    alpha = node.array(np.array(node.attr("alpha", 1.0), np.float32))
+    scaled = _scaled(node, total, one(node, node.value(1)), one(node, node.value(4)), alpha)
+    return scaled if node.input(7) is None else _requantized(node, scaled, *_result_scale(node, 7))
+
+
+def _result_scale(node: Node, k: int) -> tuple[Value, Value]:
+    """Operands k and k + 1, the result's scale and zero point, 0 where none is given."""
+    zero = node.input(k + 1)
+    if zero is None:
+        zero = node.array(np.zeros((), node.dtype(node.value(0)).numpy))
+    return node.value(k), zero
 
 
 @importer("QLinearConcat", domain="com.microsoft")

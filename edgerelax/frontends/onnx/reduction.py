@@ -65,14 +65,17 @@ SOFTMAXES = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Hardmax": "hard
 
 @importer(*SOFTMAXES)
 def _flat_softmax(node: Node) -> Result:
+    return flat_softmax(node, SOFTMAXES[node.op], node.value(0), node.attr("axis"))
+
+
+def flat_softmax(node: Node, op: str, x: Value, axis: int) -> Value:
     """Before opset 13: over all dims from `axis` on, as one."""
-    x = node.value(0)
-    dims, axis = node.dims(x), node.attr("axis")
+    dims = node.dims(x)
     at = node.axis(x, axis) if dims else 0
     if all(prove_eq(d, 1) is True for d in dims[at + 1 :]):
-        return node.emit(SOFTMAXES[node.op], x, axis=at)
+        return node.emit(op, x, axis=at)
     flat = node.reshape(x, (product(dims[:at]), product(dims[at:])))
-    return node.reshape(node.emit(SOFTMAXES[node.op], flat, axis=1), dims)
+    return node.reshape(node.emit(op, flat, axis=1), dims)
 
 
 @importer(*SOFTMAXES, since=13)

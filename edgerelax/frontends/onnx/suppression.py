@@ -14,6 +14,9 @@ from edgerelax.sym import Expr, as_expr, maximum, minimum
 def _non_max_suppression(node: Node) -> Result:
     """The chosen boxes as (image, class, box); how many there are is read."""
     boxes, scores = node.value(0), node.value(1)
+    for value in (boxes, scores):
+        if node.rank(value) != 3:
+            raise node.bad(f"{value.annotation} is not of rank 3")
     images, count, _ = node.dims(boxes)
     boxes = node.with_dim(boxes, 2, as_expr(4))
     scores = node.with_dims(scores, (images, node.dims(scores)[1], count))

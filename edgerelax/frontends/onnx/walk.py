@@ -228,7 +228,10 @@ class Walk:
     def _handled(self, handler: Handler, node: Node) -> Sequence[Item]:
         try:
             result: Result = handler(node)
-        except (EdgeRelaxError, ImpossibleArmError, RanksDifferError):
+        except (ImpossibleArmError, RanksDifferError):
+            raise
+        except EdgeRelaxError as error:
+            error.origin = error.origin or node.origin
             raise
         except Exception as error:
             raise PassError(

@@ -191,6 +191,33 @@ def test_quantised_products() -> None:
     check("DynamicQuantizeMatMul", operands, {"x": normal(3, 8)}, constants, atol=1e-3)
 
 
+def test_quantised_products_of_matrices() -> None:
+    a, b = integers(0, 256, 3, 8, dtype="uint8"), integers(-64, 65, 5, 8, dtype="int8")
+    constants = {
+        "b": b, "as": np.float32(0.02), "bs": normal(5) ** 2, "az": np.uint8(120),
+        "bz": np.zeros(5, np.int8), "bias": integers(-500, 500, 5, dtype="int32"),
+        "ys": np.float32(0.1), "yz": np.uint8(100),
+    }  # fmt: skip
+    operands = ["a", "as", "az", "b", "bs", "bz", "bias"]
+    check("QGemm", operands, {"a": a}, constants, atol=1e-4, transB=1, alpha=0.5)
+    check("QGemm", [*operands, "ys", "yz"], {"a": a}, constants, atol=1, transB=1)
+
+
+def test_quantised_pools_and_softmax() -> None:
+    x = {"x": integers(0, 256, 2, 3, 8, 7, dtype="uint8")}
+    scales = {
+        "xs": np.float32(0.02), "xz": np.uint8(128), "ys": np.float32(1 / 256), "yz": np.uint8(0),
+    }  # fmt: skip
+    operands = ["x", "xs", "xz", "ys", "yz"]
+    window = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]}
+    for counted in (0, 1):
+        check(
+            "QLinearAveragePool", operands, x, scales, atol=1, count_include_pad=counted, **window
+        )
+    for opset in (11, 13):
+        check("QLinearSoftmax", operands, x, scales, atol=1, axis=2, opset=opset)
+
+
 def test_what_is_not_supported_says_so() -> None:
     proto = model(
         [node("MultiHeadAttention", ["q"], ["y"], domain=MICROSOFT, num_heads=2)],
