@@ -491,11 +491,6 @@ def as_expr(value: ExprLike) -> Expr:
     raise TypeError(f"{value!r} ({type(value).__name__}) is no integer expression")
 
 
-@lru_cache(1 << 12)
-def _constant(value: int) -> Expr:
-    return _make({(): value})
-
-
 def symbol(name: str, lo: int = 0, hi: int | None = None, multiple_of: int = 1) -> Expr:
     """A named size as an expression."""
     return Symbol(name, lo, hi, multiple_of).expr
@@ -564,6 +559,7 @@ def _term_order(monomial: Monomial) -> tuple[int, Order]:
 
 
 MEMO = 1 << 16  # results of each operation to keep
+_constant = lru_cache(MEMO)(lambda value: _make({(): value}))
 
 
 @lru_cache(MEMO)
