@@ -8,6 +8,7 @@ import pytest
 import edgerelax
 from tests.chat import fakes
 from tests.frontends.speech.tiny import Exported, write
+from tests.sharing import Run
 
 
 def pytest_collection_finish() -> None:
@@ -17,6 +18,12 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def folder_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever processes of this run share."""
+    Run.begin(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
@@ -45,10 +52,12 @@ def small_speech(tmp_path_factory: pytest.TempPathFactory) -> Exported:
 
 
 @pytest.fixture(scope="session")
-def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def smollm2() -> Path:
     """SmolLM2-135M-Instruct for the CPU."""
     model = Path(__file__).resolve().parent.parent / "models" / "smollm2" / "model.gguf"
     assert model.is_file(), f"{model} is missing: run scripts/fetch-models"
-    folder = tmp_path_factory.mktemp("chat") / "smollm2"
-    edgerelax.compile(model, target="cpu", variants=("cpu",)).save(folder)
-    return folder
+
+    def make(folder: Path) -> None:
+        edgerelax.compile(model, target="cpu", variants=("cpu",)).save(folder)
+
+    return Run.shared("smollm2", make)
