@@ -28,6 +28,8 @@ class Target:
     flops_per_second: float
     launch_seconds: float
     parallel_threads: int
+    lanes: int = 1
+    """Numbers that a thread computes at once in kernels with vectors, which its speed counts on."""
 
     @property
     def is_gpu(self) -> bool:
@@ -54,7 +56,7 @@ class Target:
 
 
 WEBGPU = Target("gpu", "gpu", "gpu", 8, 256, 16384, 1e11, 2e12, 2e-5, 4096)
-WASM = Target("cpu", "cpu", "wasm", 64, 1, 0, 1e10, 4e10, 1e-6, 1)
+WASM = Target("cpu", "cpu", "wasm", 64, 1, 0, 1e10, 4e10, 1e-6, 1, lanes=4)
 WEBGPU_SOFTWARE = Target("software", "gpu", "software", 8, 256, 16384, 5e9, 1e10, 2e-5, 64)
 
 TARGETS: dict[str, Target] = {t.name: t for t in (WEBGPU, WASM, WEBGPU_SOFTWARE)}

@@ -56,6 +56,22 @@ def test_symbolic_images(case):
         check(conv(N, 4, H, W, **CASES[case]), {"n": n, "h": h, "w": w}, tolerance=1e-4)
 
 
+@pytest.mark.parametrize("stride", (1, 2))
+def test_few_places_are_computed_in_registers_too(stride):
+    """Frames of speech: few of them, their number is that of the samples over 128."""
+    frames = (W + 64) // 128 - 1
+    x, f = buf("x", F32, N, 9, frames), buf("f", F32, 16, 9, 3)
+    y = buf("y", F32, N, 16, (frames - 1) // stride + 1)
+    i, o, q = (axis(s, d) for s, d in zip("ioq", y.dims, strict=True))
+    a, t = axis("a", 9), axis("t", 3)
+    v = q.expr * stride + t.expr - 1
+    value = select(in_range(v, 0, frames), x[i, a, v], constant(0.0, F32))
+    func = LoopFunc("conv", (x, f), (y,), (Stage(y, (i, o, q), value * f[o, a, t], (a, t), "sum"),))
+    assert "gemm_cpu" in schedule(func, WASM).strategies[-1]
+    for w in (200, 576, 1000):
+        check(func, {"n": 2, "w": w}, tolerance=1e-4)
+
+
 def test_channels_of_a_group_are_rows():
     func = conv(N, 8, H, W, 16, 3, 3, pad=1, group=2)
     assert [str(a.extent) for a in contraction(func.stages[0]).rows] == ["8"]

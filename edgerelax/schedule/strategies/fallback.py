@@ -4,7 +4,7 @@ Always legal. It is also the right way to reduce over outer axes (column sums), 
 outputs read neighbouring inputs.
 """
 
-from edgerelax.schedule.cost import is_long_for_one, roofline
+from edgerelax.schedule.cost import is_long_for_one, roofline, rounded, typical
 from edgerelax.schedule.in_place import at_own_place
 from edgerelax.schedule.points import coalesce, count
 from edgerelax.schedule.strategies.base import Emitted, Reject, Strategy, Unit
@@ -48,7 +48,10 @@ def cost(points: Points, config: str, target: Target) -> float:
         return 1.0
     total = work_of_map(points.stage, target)
     alone = config == "scalar" or not (points.inner_is_vector and points.reads_neighbours)
-    each = 1 if alone else 4
+    if alone:
+        total, each = total.scaled(target.lanes), 1
+    else:
+        total, each = total.scaled(rounded(typical(points.stage.axes[-1].extent), 4)), 4
     return roofline(total, target, threads=total.points / each, reuse=float(each))
 
 

@@ -105,7 +105,7 @@ def _size(config: str) -> tuple[int, int]:
 def cost(product: Product, config: str, target: Target) -> float:
     """Products done in vain at the edges, and loads per product."""
     found = product.found
-    total = work(found.stage)
+    total = work(replace(found.stage, body=found.times(found.left, found.right)))  # guards go
     rows, columns = _size(config)
     idle = rounded(typical(found.height), rows)
     wide = typical(found.width)

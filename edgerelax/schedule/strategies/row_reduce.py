@@ -113,6 +113,7 @@ def cost(found: RowMatch, config: str, target: Target) -> float:
         idle = GROUP * -(-length // GROUP) / max(length, 1.0) if way == "group" else 1.0
         long = contiguous and typical(step.inner[-1].extent) >= _LONG
         in_vectors = long or way == "quads"
+        idle *= 1 if in_vectors else target.lanes
         total = Work(rows, length, moved, one.flops * idle)
         spent = roofline(total, target, threads=threads, reuse=4.0 if in_vectors else 1.0)
         seconds += spent - target.launch_seconds
