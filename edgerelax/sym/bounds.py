@@ -1,8 +1,10 @@
 """What is known of an expression's value: intervals and divisors. None means unbounded."""
 
+from functools import lru_cache
 from math import gcd, prod
 
 from edgerelax.sym.expr import (
+    MEMO,
     Atom,
     Axis,
     Expr,
@@ -23,6 +25,7 @@ INF = float("inf")
 Number = int | float  # an int, or ±INF
 Interval = tuple[Number, Number]
 WIDEST = 12  # terms of a sum worth a closer look
+NESTED = 3  # closer looks within one another: each looks at sums that it makes itself
 HUGE = 1 << 80  # what lies beyond is unbounded: squares of squares must not cost their digits
 
 
@@ -40,15 +43,17 @@ def upper_bound(e: ExprLike) -> int | None:
 def interval(e: Expr) -> Interval:
     """Interval evaluation, memoised on the expression."""
     if e.bounds_memo is None:
-        found = _terms_interval(e)
-        for narrow in (_narrow_mod, _narrow_quotient):
-            found = _meet(found, narrow(e))
-        lo, hi = found
-        e.bounds_memo = (
-            -INF if lo < -HUGE else min(lo, HUGE),
-            INF if hi > HUGE else max(hi, -HUGE),
-        )
+        e.bounds_memo = _interval(e, NESTED)
     return e.bounds_memo
+
+
+@lru_cache(MEMO)
+def _interval(e: Expr, nested: int) -> Interval:
+    """With so many closer looks within one another; at 0 there is none at the sum as a whole."""
+    lo, hi = _terms_interval(e)
+    for narrow in (_narrow_mod, _narrow_quotient) if nested else ():
+        lo, hi = _meet((lo, hi), narrow(e, nested - 1))
+    return (-INF if lo < -HUGE else min(lo, HUGE), INF if hi > HUGE else max(hi, -HUGE))
 
 
 def multiple(e: ExprLike) -> int:
@@ -171,24 +176,24 @@ def _floor(a: Number, b: Number) -> Number:
     return int(a) // int(b)
 
 
-def _narrow_mod(e: Expr) -> Interval:
+def _narrow_mod(e: Expr, nested: int) -> Interval:
     """Use 0 <= num % den <= den - 1 where a sum holds that."""
     found = (-INF, INF)
     for mod in remainders(e):
         lo, hi = interval(mod.den)
         if lo >= 0:
-            remainder = _times(interval(mod.factor), (0, max(hi - 1, 0)))
-            found = _meet(found, _plus(remainder, interval(mod.rest)))
+            remainder = _times(_interval(mod.factor, nested), (0, max(hi - 1, 0)))
+            found = _meet(found, _plus(remainder, _interval(mod.rest, nested)))
     return found
 
 
-def _narrow_quotient(e: Expr) -> Interval:
+def _narrow_quotient(e: Expr, nested: int) -> Interval:
     """Use k*(x//k) == x - r, 0 <= r < k, where x and the other terms have atoms in common."""
     terms = e.terms()
     for _, monomial in terms if 1 < len(terms) <= WIDEST else ():
         for atom in monomial:
             if isinstance(atom, FloorDiv) and not atom.exact and _is_correlated(e, atom):
-                return _by_remainder(e, atom)
+                return _by_remainder(e, atom, nested)
     return (-INF, INF)
 
 
@@ -200,13 +205,13 @@ def _is_correlated(e: Expr, atom: FloorDiv) -> bool:
     )
 
 
-def _by_remainder(e: Expr, atom: FloorDiv) -> Interval:
+def _by_remainder(e: Expr, atom: FloorDiv, nested: int) -> Interval:
     """Bounds of e == factor*(num//k) + rest from k*e == factor*num + k*rest - factor*r"""
     k = atom.den.as_int()
     assert k is not None
     factor, rest = split(e, atom)
-    remainder = scale(_times(interval(factor), (0, k - 1)), -1)
-    lo, hi = _plus(interval(factor * atom.num + k * rest), remainder)
+    remainder = scale(_times(_interval(factor, nested), (0, k - 1)), -1)
+    lo, hi = _plus(_interval(factor * atom.num + k * rest, nested), remainder)
     return (lo if lo == -INF else -(-lo // k), hi if hi == INF else hi // k)
 
 

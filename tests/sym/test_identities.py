@@ -25,6 +25,7 @@ from edgerelax.sym import (
     symbol,
     upper_bound,
 )
+from edgerelax.sym.bounds import _interval as interval_of
 
 N, M, H, W = (symbol(name) for name in ("n", "m", "h", "w"))
 ONE = symbol("one", 1)
@@ -162,6 +163,19 @@ def test_bounds_of_sizes() -> None:
     assert bounds(2 * (N // 2) - N) == (-1, 0)
     assert upper_bound(128 * D + 4 * symbol("b", 0, 10)) == 8232
     assert upper_bound(N) is None
+
+
+def test_bounds_of_remainders_within_remainders_take_bounded_work() -> None:
+    """Where a window of patches lies that two sizes divide: MobileViT's compiling took for ever."""
+    rows, columns = ceildiv(H, 16), ceildiv(W, 16)
+    area = rows * columns
+    y, x = axis("y", 64 * N * rows), axis("x", 2 * columns)
+    point = columns * (y // 2) + x // 2
+    place = 64 * (point // (16 * area)) * area + point // area % 16 + 16 * (point % area)
+    place = place + 16 * area * (x % 2) + 32 * area * (y % 2)
+    before = interval_of.cache_info().misses
+    assert bounds(place - 2 * y * columns - x) == (None, None)
+    assert interval_of.cache_info().misses - before < 1000
 
 
 def test_multiples() -> None:
