@@ -1,19 +1,18 @@
 /** A language model that takes requests of OpenAI's shape. */
 
-import { EdgeRelaxError } from '../errors.ts';
 import { Album } from './album.ts';
 import { AnswerStream } from './answer-stream.ts';
 import * as answers from './answers.ts';
 import type { Choices } from './choices.ts';
 import { type Prompt, promptOf, seenIn } from './contents.ts';
 import type { Engine, EngineStats, Sampling } from './engine.ts';
-import { checkRoom, generate, type Piece, type Summary } from './generation.ts';
+import { checkRoom, generate, type Job, type Piece, type Summary } from './generation.ts';
 import { Grammars } from './grammar.ts';
 import type { ImagePlan } from './images.ts';
 import { Pending } from './pending.ts';
 import { checkChat, checkCompletion, type Constraint, type Settings } from './request.ts';
 import { MOST_ANSWERS, settingsOf } from './request.ts';
-import { ChatTemplate } from './template.ts';
+import type { ChatTemplate, Templates } from './template.ts';
 import type { Tokenizer } from './tokenizer.ts';
 import { callFormatOf, callSchema, marksOf, ToolCalls } from './tools.ts';
 import type {
@@ -28,6 +27,11 @@ import type {
 type Streamed = { readonly stream: true };
 /** The prompt of a request's answers; the signal ends it, as it ends them. */
 type MakePrompt = (signal: AbortSignal) => Promise<Prompt>;
+
+/** What an answer is to be. */
+interface Wanted extends Pick<Job, 'settings' | 'begins' | 'enough'> {
+  readonly tools?: ChatRequest['tools'];
+}
 type AtOnce = { readonly stream?: false | null };
 
 export interface ChatCompletions {
@@ -47,7 +51,7 @@ export interface ChatParts {
   readonly engine: Engine;
   readonly tokenizer: Tokenizer;
   /** Jinja, by name: `default`, and perhaps `tool_use`. */
-  readonly templates: Readonly<Record<string, string>>;
+  readonly templates: Templates;
   /** What templates use beside the messages. */
   readonly names: Readonly<Record<string, unknown>>;
   /** How images become tokens, of a model that sees any. */
@@ -67,7 +71,6 @@ export class Chat {
   readonly chat: { readonly completions: ChatCompletions };
   readonly completions: Completions;
   readonly #parts: ChatParts;
-  readonly #templates = new Map<string, ChatTemplate>();
   readonly #eos: ReadonlySet<number>;
   readonly #marks: ReadonlySet<number>;
   readonly #grammars: Grammars;
@@ -75,18 +78,13 @@ export class Chat {
   readonly #pending = new Pending();
   #disposal: Promise<void> | undefined;
 
-  /** Throws `template` for a template with a fault. */
   constructor(parts: ChatParts) {
-    const { engine, tokenizer, templates, names, images, eos, model } = parts;
+    const { engine, tokenizer, templates, images, eos, model } = parts;
     this.#parts = parts;
     this.model = model;
     this.#album = images && new Album(images);
     this.#eos = new Set(eos);
-    for (const [name, source] of Object.entries(templates)) {
-      this.#templates.set(name, new ChatTemplate(source, names, images?.placeholder));
-    }
-    const sources = Object.values(templates);
-    const marks = sources.flatMap((source) => marksOf(callFormatOf(source)));
+    const marks = templates.sources.flatMap((source) => marksOf(callFormatOf(source)));
     const ids = marks.map((mark) => tokenizer.idOf(mark)).filter((id) => id !== undefined);
     this.#marks = new Set(ids);
     const { vocabulary } = engine;
@@ -168,14 +166,16 @@ export class Chat {
   ): AsyncGenerator<answers.Step, answers.Ending> {
     checkChat(request);
     const tools = toolsOf(request);
-    const template = this.#template(tools !== undefined);
+    const template = this.#parts.templates.of(tools !== undefined);
     const { logprobs, top_logprobs } = request;
     const settings = this.#settings(request, at, logprobs ? (top_logprobs ?? 0) : undefined);
     const constraint = this.#callConstraint(request, template) ?? settings.constraint;
-    const pieces = this.#answer(promptOnce, { ...settings, constraint }, true, signal, tools);
     const parser = tools && new ToolCalls(callFormatOf(template.source), tools);
-    if (!parser) return yield* withoutCalls(pieces);
-    return yield* withCalls(pieces, parser, request.parallel_tool_calls ?? true);
+    const most = request.parallel_tool_calls === false ? 1 : Infinity;
+    const enough = (): boolean => parser !== undefined && parser.calls >= most;
+    const job = { settings: { ...settings, constraint }, begins: true, tools, enough };
+    const pieces = this.#answer(promptOnce, job, signal);
+    return yield* parser ? withCalls(pieces, parser, most) : withoutCalls(pieces);
   }
 
   async #prompt(request: ChatRequest, signal: AbortSignal): Promise<Prompt> {
@@ -184,7 +184,7 @@ export class Chat {
     const seen = await seenIn(messages, this.#album, signal);
     const tools = toolsOf(request);
     const extras = request.chat_template_kwargs ?? {};
-    const text = this.#template(tools !== undefined).render({ messages, tools, extras });
+    const text = this.#parts.templates.of(tools !== undefined).render({ messages, tools, extras });
     if (!images) return { tokens: tokenizer.encode(text, false), pictures: [] };
     // templates of models that see images leave the first token to their processors
     const framed = !(names['bos_token'] && text.startsWith(String(names['bos_token'])));
@@ -201,7 +201,8 @@ export class Chat {
     const { prompt, logprobs } = request;
     const tokens = typeof prompt === 'string' ? tokenizer.encode(prompt, true) : prompt;
     const settings = this.#settings(request, at, logprobs ?? undefined);
-    return yield* this.#answer(async () => ({ tokens, pictures: [] }), settings, false, signal);
+    const job = { settings, begins: false };
+    return yield* this.#answer(async () => ({ tokens, pictures: [] }), job, signal);
   }
 
   /** Those of the request's answer number `at`. */
@@ -214,16 +215,6 @@ export class Chat {
     const settings = settingsOf(request, defaults, engine.vocabulary);
     const sampling = { ...settings.sampling, seed: settings.sampling.seed + at };
     return { ...settings, sampling, logprobs };
-  }
-
-  /** The template for conversations with tools is another with some models. */
-  #template(tools: boolean): ChatTemplate {
-    const found = (tools && this.#templates.get('tool_use')) || this.#templates.get('default');
-    if (found) return found;
-    throw new EdgeRelaxError(
-      'template',
-      'this model came without a chat template; give loadChat a `template`, or use completions',
-    );
   }
 
   /** What makes the model call a tool, where it must. */
@@ -241,15 +232,13 @@ export class Chat {
 
   #answer(
     makePrompt: MakePrompt,
-    settings: Settings,
-    begins: boolean,
+    { tools, ...wanted }: Wanted,
     leaving: AbortSignal,
-    tools?: ChatRequest['tools'],
   ): AsyncGenerator<Piece, Summary> {
     const { engine, tokenizer } = this.#parts;
+    const { settings } = wanted;
     const shown = tools ? this.#marks : new Set<number>();
-    const eos = this.#eos;
-    const job = { engine, tokenizer, eos, settings, begins, shown };
+    const job = { ...wanted, engine, tokenizer, eos: this.#eos, shown };
     const grammars = this.#grammars;
     return this.#pending.take([settings.signal, leaving], async function* (signal) {
       const { tokens: prompt, pictures } = await makePrompt(signal);
@@ -299,19 +288,19 @@ async function* withoutCalls(
 async function* withCalls(
   pieces: AsyncGenerator<Piece, Summary>,
   parser: ToolCalls,
-  parallel: boolean,
+  most: number,
 ): AsyncGenerator<answers.Step, answers.Ending> {
-  let called = false;
-  const step = ({ text, calls }: ReturnType<ToolCalls['push']>, tokens: Piece['tokens']) => {
-    const taken = parallel ? calls : calls.slice(0, called ? 0 : 1);
-    called ||= calls.length > 0;
-    return { text, calls: taken, tokens };
-  };
   for (;;) {
+    const before = parser.calls;
     const { done, value } = await pieces.next();
-    const next = done ? step(parser.flush(), []) : step(parser.push(value.text), value.tokens);
+    const { text, calls } = done ? parser.flush() : parser.push(value.text);
+    const taken = calls.slice(0, Math.max(0, most - before));
+    const next = { text, calls: taken, tokens: done ? [] : value.tokens };
     if (next.text !== '' || next.calls.length + next.tokens.length > 0) yield next;
     if (!done) continue;
-    return { ...value, finish: called && value.finish === 'stop' ? 'tool_calls' : value.finish };
+    return {
+      ...value,
+      finish: parser.calls > 0 && value.finish === 'stop' ? 'tool_calls' : value.finish,
+    };
   }
 }

@@ -22,6 +22,8 @@ export interface Job {
   readonly begins: boolean;
   /** Special tokens that belong to the text. */
   readonly shown: ReadonlySet<number>;
+  /** Whether the pieces so far are the whole answer. */
+  readonly enough?: (() => boolean) | undefined;
 }
 
 export interface LoggedToken extends TokenLogprob {
@@ -82,6 +84,10 @@ export async function* generate(job: Job): AsyncGenerator<Piece, Summary> {
     const text = stops.push(decoded);
     if (text !== '') yield { text, tokens: log.release(text.length) };
     if (stops.stopped || clock.tokens >= limit) break;
+    if (job.enough?.()) {
+      finish = 'stop';
+      break;
+    }
   }
   throwIfAborted(signal); // an engine may just end then
   const rest = stops.stopped ? '' : stops.push(detokenizer.flush()) + stops.flush();

@@ -14,6 +14,7 @@ import { generating, languageOf } from './generating.ts';
 import { type EngineOptions, PagedEngine } from './paged.ts';
 import { Sum } from './progress.ts';
 import { rollingOf } from './rolling.ts';
+import { Templates } from './template.ts';
 import { encoding, Tokenizer } from './tokenizer.ts';
 
 export interface LoadChatOptions extends EngineOptions {
@@ -48,13 +49,15 @@ export async function openChat(url: string | URL, options: LoadChatOptions): Pro
   opening.catch(() => undefined); // awaited below; until then its failure must not be unheard
   try {
     const { tokenizer, chat } = await readText(source, language);
-    const templates = template === undefined ? chat.templates : { default: template };
+    const sources = template === undefined ? chat.templates : { default: template };
+    const { special_tokens: names, images } = chat;
+    const templates = new Templates(sources, names, images?.placeholder);
     return new Chat({
       engine: await opening,
       tokenizer,
       templates,
-      names: chat.special_tokens,
-      images: chat.images ?? undefined,
+      names,
+      images: images ?? undefined,
       eos: language.eos,
       model: folderName(url),
       defaults: sampling ?? {},

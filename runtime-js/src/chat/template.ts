@@ -11,6 +11,32 @@ export interface Rendering {
   readonly extras: Readonly<Record<string, unknown>>;
 }
 
+/** A model's templates by name, read. Throws `template` for one with a fault. */
+export class Templates {
+  readonly sources: readonly string[];
+  readonly #templates: ReadonlyMap<string, ChatTemplate>;
+
+  constructor(
+    templates: Readonly<Record<string, string>>,
+    names: Readonly<Record<string, unknown>>,
+    placeholder?: string,
+  ) {
+    this.sources = Object.values(templates);
+    const read = (source: string): ChatTemplate => new ChatTemplate(source, names, placeholder);
+    this.#templates = new Map(Object.entries(templates).map(([name, s]) => [name, read(s)]));
+  }
+
+  /** That for conversations with tools is another with some models. */
+  of(tools: boolean): ChatTemplate {
+    const found = (tools && this.#templates.get('tool_use')) || this.#templates.get('default');
+    if (found) return found;
+    throw new EdgeRelaxError(
+      'template',
+      'this model came without a chat template; give loadChat a `template`, or use completions',
+    );
+  }
+}
+
 export class ChatTemplate {
   readonly source: string;
   readonly #jinja: Jinja;
@@ -50,20 +76,18 @@ export class ChatTemplate {
 
   /** The text up to where the answer begins. Throws `template` with what the template says. */
   render({ messages, tools, extras }: Rendering): string {
-    const names = {
-      ...this.#names,
-      ...(tools && { tools }),
-      ...extras,
-      messages: messages.map((message) => this.#message(message)),
-      add_generation_prompt: true,
-    };
-    try {
-      return this.#jinja.render(names);
-    } catch (cause) {
-      throw new EdgeRelaxError('template', `the chat template refuses this: ${why(cause)}`, {
-        cause,
-      });
+    const names = { ...this.#names, ...(tools && { tools }), ...extras };
+    let first: unknown;
+    for (const said of waysToSay(messages.map((message) => this.#message(message)))) {
+      try {
+        return this.#jinja.render({ ...names, messages: said, add_generation_prompt: true });
+      } catch (cause) {
+        first ??= cause;
+      }
     }
+    throw new EdgeRelaxError('template', `the chat template refuses this: ${why(first)}`, {
+      cause: first,
+    });
   }
 
   /** Templates take `system` for `developer`, and arguments as objects. */
@@ -71,7 +95,7 @@ export class ChatTemplate {
     return {
       ...rest,
       role: role === 'developer' ? 'system' : role,
-      content: this.#content(content ?? ''),
+      ...(isSilent(content, role) ? {} : { content: this.#content(content ?? '') }),
       ...(tool_calls && { tool_calls: tool_calls.map(withObject) }),
     };
   }
@@ -82,6 +106,22 @@ export class ChatTemplate {
     if (this.#parts) return parts.map((part) => (part.type === 'text' ? part : { type: 'image' }));
     const mark = `${this.#placeholder ?? ''}\n`;
     return parts.map((part) => (part.type === 'text' ? part.text : mark)).join('');
+  }
+}
+
+type Said = Record<string, unknown>;
+
+/** An answer may have calls and no text. */
+function isSilent(content: Message['content'], role: unknown): boolean {
+  return role === 'assistant' && (content ?? undefined) === undefined;
+}
+
+/** Templates take one of these for an answer without text: no content, none, an empty one. */
+function* waysToSay(messages: readonly Said[]): Generator<readonly Said[]> {
+  yield messages;
+  const silent = messages.filter((message) => !('content' in message));
+  for (const content of silent.length > 0 ? [null, ''] : []) {
+    yield messages.map((message) => (silent.includes(message) ? { ...message, content } : message));
   }
 }
 

@@ -59,6 +59,8 @@ export interface Found {
 
 /** Takes calls out of a text that comes piece by piece. What is no call after all stays text. */
 export class ToolCalls {
+  /** How many there were so far. */
+  calls = 0;
   readonly #format: CallFormat;
   readonly #names: ReadonlySet<string>;
   #held = '';
@@ -72,11 +74,20 @@ export class ToolCalls {
 
   push(text: string): Found {
     this.#held += text;
-    return this.#format.begin === undefined ? this.#bare() : this.#marked(false);
+    return this.#counted(this.#format.begin === undefined ? this.#bare() : this.#marked(false));
   }
 
   flush(): Found {
-    if (this.#format.begin !== undefined) return this.#marked(true);
+    return this.#counted(this.#format.begin === undefined ? this.#rest() : this.#marked(true));
+  }
+
+  #counted(found: Found): Found {
+    this.calls += found.calls.length;
+    return found;
+  }
+
+  /** All that was held. */
+  #rest(): Found {
     const { lead = '' } = this.#format;
     const all = this.#held;
     const body = all.trimStart();

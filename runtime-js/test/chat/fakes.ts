@@ -2,6 +2,7 @@
 
 import { Chat, type ChatParts } from '../../src/chat/chat.ts';
 import type { Engine, GenerateOptions, Sampling, Token } from '../../src/chat/engine.ts';
+import { Templates } from '../../src/chat/template.ts';
 import { Tokenizer } from '../../src/chat/tokenizer.ts';
 
 /** GPT-2's characters for the bytes, in the order of the bytes. */
@@ -146,12 +147,19 @@ export async function* obedient(
   }
 }
 
-export function chatOf(engine: Engine, parts: Partial<ChatParts> = {}): Chat {
+/** `templates` are their sources. */
+interface FakeParts extends Partial<Omit<ChatParts, 'templates'>> {
+  readonly templates?: Readonly<Record<string, string>>;
+}
+
+export function chatOf(engine: Engine, { templates, ...parts }: FakeParts = {}): Chat {
+  const names = parts.names ?? { bos_token: '<s>' };
+  const sources = templates ?? { default: TEMPLATE };
   return new Chat({
     engine,
     tokenizer: tokenizer(),
-    templates: { default: TEMPLATE },
-    names: { bos_token: '<s>' },
+    templates: new Templates(sources, names, parts.images?.placeholder),
+    names,
     eos: [END],
     model: 'fake',
     ...parts,

@@ -6,6 +6,8 @@ import {
   loadTranscriber,
   seesImages,
 } from '../../src/index.ts';
+import type { Engine } from '../../src/chat/engine.ts';
+import type { EngineOptions } from '../../src/chat/paged.ts';
 import { sound } from '../manifests.ts';
 import { description, FakeEngine, saying, TEMPLATE, told } from './fakes.ts';
 
@@ -153,6 +155,15 @@ describe('a folder is refused', () => {
     const [said, disposed] = await refusal(files, change);
     expect(said).toContain(message);
     expect(disposed).toBe(1);
+  });
+
+  it('for its template before the weights are there', async () => {
+    const engine = (_: unknown, { signal }: EngineOptions) =>
+      new Promise<Engine>((_, end) => signal?.addEventListener('abort', () => end(signal.reason)));
+    const said = await told(async () =>
+      loadChat(URL_, { fetch: await folder(), engine, template: '{% if %}' }),
+    );
+    expect(said).toContain('template: the chat template has a fault');
   });
 
   it('whose files are missing or of another export', async () => {

@@ -28,6 +28,21 @@ describe('templates', () => {
     ).toBe('[system:x][user:ab][assistant:]');
   });
 
+  it('get an answer of calls alone as they ask: without content, with none, with an empty one', () => {
+    const call = { id: '1', type: 'function', function: { name: 'f', arguments: '{}' } } as const;
+    const silent: Message = { role: 'assistant', content: null, tool_calls: [call] };
+    const each = (body: string) => `{% for m in messages %}[${body}]{% endfor %}`;
+    expect(render(each('{{ "content" in m }}'), [silent])).toBe('[false]');
+    expect(render(each('{{ m.content is defined }}'), [...HI, silent])).toBe('[true][false]');
+    const asksNone = each(
+      '{% if m.content is none %}calls{% else %}{{ "" + m.content }}{% endif %}',
+    );
+    expect(render(asksNone, [...HI, silent])).toBe('[hi][calls]');
+    expect(render(each('{{ m.content | trim }}'), [...HI, silent])).toBe('[hi][]');
+    const { tool_calls: _, ...bare } = silent;
+    expect(render(asksNone, [{ ...bare, content: '' }])).toBe('[]');
+  });
+
   it('of models that see images get parts, where they write them', () => {
     const rows = '{% for m in messages %}[{% for p in m.content %}{{ p.text }}{% endfor %}]';
     const whole = '{% for m in messages %}[{{ m.content }}]';

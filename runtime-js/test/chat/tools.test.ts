@@ -115,9 +115,11 @@ describe('a chat with tools', () => {
     expect(reasons.at(-1)).toBe('tool_calls');
   });
 
-  it('calls once where it shall not in parallel', async () => {
-    const { choices } = await ask(said, { parallel_tool_calls: false }).answer;
+  it('calls once where it shall not in parallel, and ends with that', async () => {
+    const { choices, usage } = await ask(said, { parallel_tool_calls: false }).answer;
     expect(choices[0].message.tool_calls?.length).toBe(1);
+    expect(choices[0].finish_reason).toBe('tool_calls');
+    expect(usage.completion_tokens).toBeLessThan((await ask(said).answer).usage.completion_tokens);
   });
 
   it('says text where it calls none, and its reason', async () => {
