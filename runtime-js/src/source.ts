@@ -156,7 +156,7 @@ export class Source {
       if (!(await intact(info, data))) throw damaged(name);
     };
     try {
-      await once('default');
+      await once(this.#store.keeps ? 'no-store' : 'default'); // the browser would keep it twice
     } catch (error) {
       throwIfAborted(signal);
       if (!(error instanceof EdgeRelaxError && error.code === 'integrity')) throw error;

@@ -43,6 +43,11 @@ export class Store {
     return new Store(undefined);
   }
 
+  /** Whether it would keep a file. */
+  get keeps(): boolean {
+    return this.#shelf !== undefined && !this.#full;
+  }
+
   /** The bytes under a key, to be checked. */
   async get(key: string): Promise<ReadableStream<Uint8Array> | undefined> {
     try {
@@ -60,7 +65,7 @@ export class Store {
    */
   put(key: string, data: Uint8Array<ArrayBuffer>): Promise<void> {
     const before = this.#writing;
-    if (!this.#shelf || this.#full) return before;
+    if (!this.keeps) return before;
     const file = new Blob([data]);
     this.#writing = before.then(() => {
       if (!this.#full) return this.#change((shelf) => shelf.put(key, file));

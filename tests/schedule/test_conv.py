@@ -68,8 +68,8 @@ def test_few_places_are_computed_in_registers_too(stride):
     value = select(in_range(v, 0, frames), x[i, a, v], constant(0.0, F32))
     func = LoopFunc("conv", (x, f), (y,), (Stage(y, (i, o, q), value * f[o, a, t], (a, t), "sum"),))
     assert "gemm_cpu" in schedule(func, WASM).strategies[-1]
-    for w in (200, 576, 1000):
-        check(func, {"n": 2, "w": w}, tolerance=1e-4)
+    for w in (200, 576):
+        check(func, {"n": 1, "w": w}, tolerance=1e-4)
 
 
 def test_channels_of_a_group_are_rows():
