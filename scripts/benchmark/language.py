@@ -81,9 +81,9 @@ HOSTS = {
                    Lengths(16, 16, 2)),
     "wasm": Host("WebAssembly in Chromium on one thread, against transformers.js", "wasm", True,
                  Lengths(64, 24, 5)),
-    "cpu": Host("CPU natively on one thread, against onnxruntime", "cpu", False,
+    "cpu": Host("CPU natively on one thread, against onnxruntime and llama.cpp", "cpu", False,
                 Lengths(64, 24, 5)),
-    "wgpu": Host("wgpu natively, against onnxruntime's CPU provider on one thread", "wgpu", False,
+    "wgpu": Host("wgpu natively, against onnxruntime and llama.cpp on a CPU thread", "wgpu", False,
                  Lengths(16, 16, 2)),
 }  # fmt: skip
 
@@ -231,7 +231,7 @@ def measure(
 
 
 def contenders(host: Host, ours: Path, theirs: Path, browser: Browser | None) -> list[Entry]:
-    """Ours, theirs with the same weights in f32, theirs in int4."""
+    """Ours, theirs with the same weights in f32, theirs in int4; natively llama.cpp too."""
     if not host.in_page:
         files = {"f32": "model.onnx", "int4": "model_q4.onnx"}
         return [
@@ -242,6 +242,7 @@ def contenders(host: Host, ours: Path, theirs: Path, browser: Browser | None) ->
                 )
                 for kind, f in files.items()
             ),
+            Entry("llama.cpp", ProcessEngine("llama.cpp", MODEL), True),
         ]
     assert browser is not None
     _publish(browser)

@@ -6,6 +6,7 @@ Run as `python -m scripts.benchmark.language_worker`; scripts/benchmark/language
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ class Worker:
             engine = PagedEngine(session, language, CACHE_TOKENS, texts=1)
             self.generate, self.stats = lambda *given: _ours(engine, *given), session.stats
         else:
-            self.generate = _onnxruntime(request["model"])
+            self.generate = RIVALS[request["library"]](request["model"])
         return {"milliseconds": (time.perf_counter() - begun) * 1e3}
 
     def tokens(self, request: Request) -> list[dict[str, Any]]:
@@ -102,6 +103,25 @@ def _onnxruntime(model: str) -> Generate:
             yield tokens[0]
 
     return generate
+
+
+def _llama_cpp(model: str) -> Generate:
+    """llama.cpp on one thread, of the GGUF file itself. ImportError where it was not built."""
+    from llama_cpp import Llama
+
+    engine = Llama(model, n_ctx=CACHE_TOKENS, n_threads=1, n_threads_batch=1, verbose=False)
+
+    def generate(prompt: Sequence[int], limit: int) -> Iterator[int]:
+        engine.reset()  # else it would take the prompt from its cache
+        yield from islice(engine.generate(list(prompt), temp=0.0), limit)
+
+    return generate
+
+
+RIVALS: dict[str, Callable[[str], Generate]] = {
+    "onnxruntime": _onnxruntime,
+    "llama.cpp": _llama_cpp,
+}
 
 
 if __name__ == "__main__":
