@@ -61,7 +61,7 @@ export class Store {
 
   /**
    * Keeps a file, until the first that there is no room for. It is copied at once and written after
-   * those before it, for which this waits: no more than two files are held for writing.
+   * those before it, for which this waits: each caller holds one file here, beside that being written.
    */
   put(key: string, data: Uint8Array<ArrayBuffer>): Promise<void> {
     const before = this.#writing;
