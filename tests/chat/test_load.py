@@ -22,6 +22,7 @@ from edgerelax.frontends.language.decoder import GeneralDecoder
 from edgerelax.frontends.language.encoder import embedding_module
 from edgerelax.ir.diagnostics import InputError
 from tests.chat import fakes
+from tests.chat.holding import held, wait_until
 from tests.chat.test_paged import tokens_of
 from tests.frontends.language.test_cache import ROPE
 
@@ -68,10 +69,11 @@ def test_an_answer_that_another_thread_ends(chat: LoadedChat) -> None:
         ended.set()
 
     reader = threading.Thread(target=read)
-    reader.start()
-    while not chat.paged.load.waiting:
-        pass
-    work.cancel()
+    engine = chat.paged
+    with held(engine):
+        reader.start()
+        wait_until(lambda: engine.load.waiting > 0, "nobody waits")
+        work.cancel()
     reader.join(30)
     assert ended.is_set() and work.generated == 0
     for stream in begun:

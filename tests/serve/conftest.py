@@ -1,7 +1,6 @@
 """A server of the small model in a thread, and the official client of its API."""
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from edgerelax.chat.load import LoadedChat, load_chat
 from edgerelax.serve.app import make_app
 from edgerelax.serve.run import listen, server_of
 from edgerelax.serve.server import Limits
+from tests.chat.holding import wait_until
 
 TEXTS = 4
 
@@ -54,8 +54,11 @@ def client(address: str) -> Iterator[openai.OpenAI]:
 
 def wait_until_idle(chat: LoadedChat) -> None:
     """Until the engine has nothing to do; fails where it holds pages then."""
-    assert chat.paged is not None
-    end = time.monotonic() + 20
-    while (load := chat.paged.load).running or load.waiting or load.pages_used:
-        assert time.monotonic() < end, load
-        time.sleep(0.005)
+    engine = chat.paged
+    assert engine is not None
+
+    def is_idle() -> bool:
+        load = engine.load
+        return not (load.running or load.waiting or load.pages_used)
+
+    wait_until(is_idle, "the engine is never idle")

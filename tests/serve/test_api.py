@@ -1,7 +1,10 @@
 """What the official client gets from a server of a small random model."""
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from typing import Any
 
 import httpx
@@ -11,6 +14,7 @@ import pytest
 from edgerelax.chat.load import LoadedChat
 from edgerelax.chat.openai import CompletionRequest, convert
 from edgerelax.serve.server import Limits
+from tests.chat.holding import BEGUN, held, is_given_up, wait_until
 from tests.serve.conftest import serving, wait_until_idle
 
 MODEL = "small"
@@ -145,21 +149,36 @@ def test_fifty_at_once_lose_nothing(client: openai.OpenAI, chat: LoadedChat) -> 
     wait_until_idle(chat)
 
 
+def figure(address: str, name: str) -> float:
+    lines = httpx.get(f"{address}/metrics").text.splitlines()
+    return float(next(line for line in lines if line.startswith(f"{name} ")).rsplit(" ", 1)[1])
+
+
+@contextmanager
+def asking(address: str, body: dict[str, Any]) -> Iterator[HTTPConnection]:
+    """A client that has asked for a completion, and goes when this ends."""
+    with closing(HTTPConnection(address.removeprefix("http://"))) as connection:
+        connection.request(
+            "POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"}
+        )
+        yield connection
+
+
 @pytest.mark.parametrize("stream", (True, False))
 def test_a_client_that_goes_frees_its_pages(address: str, chat: LoadedChat, stream: bool) -> None:
-    assert chat.paged is not None
+    engine = chat.paged
+    assert engine is not None
+    gone = figure(address, "edgerelax_cancelled_total")
     body = {"prompt": "hello", "max_tokens": 200, "ignore_eos": True, "stream": stream}
-    with httpx.Client(base_url=address) as client:
-        if stream:
-            with client.stream("POST", "/v1/completions", json=body) as answer:
-                next(answer.iter_lines())
-                assert chat.paged.load.pages_used
-        else:
-            with pytest.raises(httpx.ReadTimeout):
-                client.post("/v1/completions", json=body, timeout=0.05)
+    with held(engine):
+        with asking(address, body) as connection:
+            if stream:
+                assert connection.getresponse().readline().startswith(b"data: ")
+            wait_until(lambda: engine.load.pages_used > 0, "the text never begins")
+        wait_until(lambda: is_given_up(engine), "the server goes on for nobody")
     wait_until_idle(chat)
-    figures = httpx.get(f"{address}/metrics").text
-    assert "edgerelax_requests_in_progress 0.0" in figures
+    wait_until(lambda: figure(address, "edgerelax_requests_in_progress") == 0, "it is never over")
+    assert figure(address, "edgerelax_cancelled_total") == gone + 1
 
 
 def test_metrics(client: openai.OpenAI, address: str, chat: LoadedChat) -> None:
@@ -176,6 +195,7 @@ def test_metrics(client: openai.OpenAI, address: str, chat: LoadedChat) -> None:
 
 
 def test_a_full_queue_keys_and_origins(chat: LoadedChat) -> None:
+    assert chat.paged is not None
     limits, page = Limits(texts=1, waiting=1), "https://page.example"
     with serving(chat, limits, (page,), "secret") as address:
         body = {"prompt": "hello", "max_tokens": 200, "ignore_eos": True, "stream": True}
@@ -187,7 +207,7 @@ def test_a_full_queue_keys_and_origins(chat: LoadedChat) -> None:
         with httpx.Client(base_url=address, headers=key) as client:
             one = client.stream("POST", "/v1/completions", json=body)
             two = client.stream("POST", "/v1/completions", json=body)
-            with one as first, two as second:
+            with held(chat.paged), one as first, two as second:
                 assert first.headers["access-control-allow-origin"] == page
                 assert second.status_code == 200
                 full = client.post("/v1/completions", json=body)
@@ -199,10 +219,21 @@ def test_a_full_queue_keys_and_origins(chat: LoadedChat) -> None:
 def test_a_failure_in_the_middle_is_told(
     client: openai.OpenAI, chat: LoadedChat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert chat.paged is not None
+    engine = chat.paged
+    assert engine is not None
+    run = engine._run
+
+    def run_for_a_while(role: str, **inputs: Any) -> Any:
+        if any(text.generated >= BEGUN for text in engine._active):
+            raise ZeroDivisionError
+        return run(role, **inputs)
+
     asked: Any = {"model": MODEL, "prompt": "hello", "max_tokens": 200, **GREEDY}
-    with pytest.raises(openai.APIError, match="the server failed"), monkeypatch.context() as broken:
-        for _ in client.completions.create(**asked, stream=True):
-            broken.setattr(chat.paged, "_run", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(engine, "_run", run_for_a_while)
+    parts = iter(client.completions.create(**asked, stream=True))
+    assert next(parts).choices
+    with pytest.raises(openai.APIError, match="the server failed"):
+        list(parts)
+    monkeypatch.undo()
     assert client.completions.create(**{**asked, "max_tokens": 3}).usage is not None
     wait_until_idle(chat)
