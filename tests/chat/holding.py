@@ -1,8 +1,7 @@
 """An engine that stops in the middle of its texts, for tests of what happens to one meanwhile."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -11,14 +10,6 @@ from edgerelax.chat.paged import PagedEngine
 
 BEGUN = 20
 """Tokens that every text gets before the engine stops: enough for its first words."""
-
-
-def wait_until(reached: Callable[[], bool], what: str) -> None:
-    """Fails where it takes half a minute."""
-    end = time.monotonic() + 30
-    while not reached():
-        assert time.monotonic() < end, what
-        time.sleep(0.005)
 
 
 def is_begun(engine: PagedEngine) -> bool:

@@ -22,9 +22,10 @@ from edgerelax.frontends.language.decoder import GeneralDecoder
 from edgerelax.frontends.language.encoder import embedding_module
 from edgerelax.ir.diagnostics import InputError
 from tests.chat import fakes
-from tests.chat.holding import held, wait_until
+from tests.chat.holding import held
 from tests.chat.test_paged import tokens_of
 from tests.frontends.language.test_cache import ROPE
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

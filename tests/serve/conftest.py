@@ -12,7 +12,7 @@ from edgerelax.chat.load import LoadedChat, load_chat
 from edgerelax.serve.app import make_app
 from edgerelax.serve.run import listen, server_of
 from edgerelax.serve.server import Limits
-from tests.chat.holding import wait_until
+from tests.waiting import wait_until
 
 TEXTS = 4
 

@@ -14,8 +14,9 @@ import pytest
 from edgerelax.chat.load import LoadedChat
 from edgerelax.chat.openai import CompletionRequest, convert
 from edgerelax.serve.server import Limits
-from tests.chat.holding import BEGUN, held, is_given_up, wait_until
+from tests.chat.holding import BEGUN, held, is_given_up
 from tests.serve.conftest import serving, wait_until_idle
+from tests.waiting import wait_until
 
 MODEL = "small"
 HELLO: Any = [{"role": "user", "content": "hello"}]
