@@ -31,3 +31,14 @@ export class EdgeRelaxError extends Error {
 export function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw new EdgeRelaxError('abort', 'aborted', { cause: signal.reason });
 }
+
+/** What comes of work, or the signal's reason once that is aborted: the work may go on unheard. */
+export function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const abort = (): void => reject(signal.reason);
+    const end = (): void => signal.removeEventListener('abort', abort); // signals outlive work
+    if (signal.aborted) abort();
+    signal.addEventListener('abort', abort);
+    work.finally(end).then(resolve, reject);
+  });
+}

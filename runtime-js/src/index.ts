@@ -5,7 +5,7 @@ import type { Embedder } from './chat/embedder.ts';
 import type { Engine } from './chat/engine.ts';
 import type { LoadChatOptions } from './chat/load.ts';
 import type { EngineOptions } from './chat/paged.ts';
-import { loadModel, type LoadOptions } from './load.ts';
+import { loadModel, type LoadOptions, openSource } from './load.ts';
 import type { Model } from './model.ts';
 import { Source } from './source.ts';
 import type { Audio } from './speech/audio.ts';
@@ -13,7 +13,7 @@ import type { Transcriber } from './speech/transcriber.ts';
 
 /** Loads the artifact folder at a URL. Loads may overlap. */
 export async function load(url: string | URL, options: LoadOptions = {}): Promise<Model> {
-  return loadModel(url, options);
+  return loadModel(await openSource(url, options), options);
 }
 
 /** Loads a language model's folder, to chat with. What only chat needs is fetched here first. */

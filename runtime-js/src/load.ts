@@ -3,7 +3,7 @@
 import { cpuOffer, findAdapter, gpuOffer } from './adapter.ts';
 import { candidates, choose } from './choose.ts';
 import { type Libraries, requireLibraries } from './library.ts';
-import type { Manifest, ProgramInfo } from './manifest.ts';
+import type { ProgramInfo } from './manifest.ts';
 import { type Backend, Model } from './model.ts';
 import { type Progress, Source } from './source.ts';
 import type { CacheOption } from './store.ts';
@@ -33,17 +33,16 @@ export interface LoadOptions {
   readonly fetch?: typeof fetch;
 }
 
-/** As `load`; `check` throws for a manifest that will not do, before anything else is fetched. */
-export async function loadModel(
-  url: string | URL,
-  options: LoadOptions,
-  check?: (manifest: Manifest) => void,
-): Promise<Model> {
-  const { signal, onProgress, cache } = options;
-  const source = await Source.open(url, { signal, onProgress, cache, fetch: options.fetch });
-  check?.(source.manifest);
+/** The folder at a URL, for `loadModel`. */
+export function openSource(url: string | URL, options: LoadOptions): Promise<Source> {
+  const { signal, onProgress, cache, fetch } = options;
+  return Source.open(url, { signal, onProgress, cache, fetch });
+}
+
+/** The model of a folder that was opened with the same options. */
+export async function loadModel(source: Source, options: LoadOptions): Promise<Model> {
   const { program, adapter } = await fit(source, options);
-  const { device, powerPreference, libraries = {}, threads } = options;
+  const { device, powerPreference, libraries = {}, threads, signal, onProgress } = options;
   requireLibraries(program, libraries);
   let made = 0;
   const total = program.gpu_kernels.length;

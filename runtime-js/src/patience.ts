@@ -1,5 +1,7 @@
 /** A limit to how long nothing comes over a connection. */
 
+import { unlessAborted } from './errors.ts';
+
 const SECONDS = 30;
 
 export class Patience {
@@ -8,15 +10,10 @@ export class Patience {
   /** What to say, once it is lost. */
   lost: string | undefined;
   readonly #giveUp = new AbortController();
-  readonly #losing: Promise<never>;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(signal: AbortSignal | undefined) {
     this.signal = AbortSignal.any([this.#giveUp.signal, ...(signal ? [signal] : [])]);
-    this.#losing = new Promise((_, fail) => {
-      this.#giveUp.signal.addEventListener('abort', () => fail(this.#giveUp.signal.reason));
-    });
-    this.#losing.catch(() => undefined);
     this.renew();
   }
 
@@ -34,9 +31,8 @@ export class Patience {
     clearTimeout(this.#timer);
   }
 
-  /** What comes of it, but no later than patience ends: not all that waits heeds the signal. */
+  /** What comes of it, but no later than the signal: not all that waits heeds it. */
   of<T>(work: Promise<T>): Promise<T> {
-    work.catch(() => undefined);
-    return Promise.race([work, this.#losing]);
+    return unlessAborted(work, this.signal);
   }
 }

@@ -71,6 +71,11 @@ export class Source {
     }
   }
 
+  /** The same folder with a signal and progress of its own; nothing is fetched. */
+  also(options: Pick<SourceOptions, 'signal' | 'onProgress'>): Source {
+    return new Source(this.#base, this.#kept, this.#store, { ...this.#options, ...options });
+  }
+
   /** Says which files will be read, so that progress has a total. */
   expect(files: Iterable<string>): void {
     for (const name of new Set(files)) this.#total += this.#info(name).bytes;

@@ -1,9 +1,9 @@
 /** Images of messages: opened, and their places in what a template has made of the messages. */
 
 import { EdgeRelaxError } from '../errors.ts';
-import type { Album } from './album.ts';
+import type { Album, Named } from './album.ts';
 import type { Picture } from './engine.ts';
-import { type ImagePlan, type Seen, textOf } from './images.ts';
+import { type ImagePlan, textOf } from './images.ts';
 import type { ContentPart, Message } from './types.ts';
 
 /** A part and the place that errors name. */
@@ -14,8 +14,8 @@ export async function seenIn(
   messages: readonly Message[],
   album: Album | undefined,
   signal: AbortSignal,
-): Promise<Seen[]> {
-  const seen: Seen[] = [];
+): Promise<Named[]> {
+  const seen: Named[] = [];
   const plan = album?.plan;
   const request = album?.request() ?? 0;
   for (const [part, at] of messages.flatMap(partsOf)) {
@@ -58,7 +58,7 @@ export interface Prompt {
  */
 export function promptOf(
   text: string,
-  seen: readonly Seen[],
+  seen: readonly Named[],
   plan: ImagePlan,
   encode: (text: string) => number[],
 ): Prompt {
@@ -81,8 +81,10 @@ export function promptOf(
       `the tokenizer made ${places.length} tokens ${plan.token} of ${wanted} that images need`,
     );
   }
+  const ids = seen.flatMap((one) => one.ids);
   const pictures = tiles.map(({ data }, k) => ({
     pixels: data,
+    id: ids[k] as string,
     places: places.slice(k * plan.tokens, (k + 1) * plan.tokens),
   }));
   return { tokens, pictures };

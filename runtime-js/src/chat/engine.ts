@@ -45,6 +45,8 @@ export interface Picture {
   /** Red, green and blue of a square of pixels, row by row. */
   readonly pixels: Uint8Array;
   readonly places: readonly number[];
+  /** What tells its pixels from others', where that is known: else they are hashed. */
+  readonly id?: string;
 }
 
 export interface GenerateOptions {

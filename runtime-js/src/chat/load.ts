@@ -2,10 +2,10 @@
 
 import { EdgeRelaxError } from '../errors.ts';
 import { kindOf, misfit } from '../kinds.ts';
-import { loadModel, type LoadOptions } from '../load.ts';
+import { loadModel, type LoadOptions, openSource } from '../load.ts';
 import type { LanguageInfo, Manifest } from '../manifest.ts';
 import { type Check, isRecord, mapOf, object, text } from '../schema.ts';
-import { Source } from '../source.ts';
+import type { Source } from '../source.ts';
 import { Chat } from './chat.ts';
 import type { Engine, Sampling } from './engine.ts';
 import { Embedder } from './embedder.ts';
@@ -37,15 +37,16 @@ interface ChatFile {
 
 /** Loads a language model's folder. Throws `format` for a model that is of no language. */
 export async function openChat(url: string | URL, options: LoadChatOptions): Promise<Chat> {
-  const { engine: open = openEngine, template, sampling, grammar, ...loading } = options;
-  const { signal, fetch, cache, onProgress } = loading;
-  const progress = new Sum(onProgress);
-  const source = await Source.open(url, { signal, fetch, cache, onProgress: progress.of('text') });
+  const { engine: open, template, sampling, grammar, ...loading } = options;
+  const { signal } = loading;
+  const progress = new Sum(loading.onProgress);
+  const source = await openSource(url, { ...loading, onProgress: progress.of('text') });
   const language = languageOf(source.manifest);
-  if (open === openEngine) checkOptions(loading, source.manifest);
+  if (!open) checkOptions(loading, source.manifest);
   const failure = new AbortController();
   const either = AbortSignal.any([failure.signal, ...(signal ? [signal] : [])]);
-  const opening = open(url, { ...loading, signal: either, onProgress: progress.of('model') });
+  const own = { ...loading, signal: either, onProgress: progress.of('model') };
+  const opening = open ? open(url, own) : engineOf(source.also(own), own);
   opening.catch(() => undefined); // awaited below; until then its failure must not be unheard
   try {
     const { tokenizer, chat } = await readText(source, language);
@@ -73,8 +74,13 @@ export async function openChat(url: string | URL, options: LoadChatOptions): Pro
 
 /** Loads a language model to generate with. Throws `format` for a model that cannot. */
 export async function openEngine(url: string | URL, options: EngineOptions = {}): Promise<Engine> {
-  const { cacheTokens: _c, inFlight: _i, texts: _t, window: _w, sinks: _s, ...loading } = options;
-  const model = await loadModel(url, loading, (manifest) => checkOptions(options, manifest));
+  const source = await openSource(url, options);
+  checkOptions(options, source.manifest); // before anything else is fetched
+  return engineOf(source, options);
+}
+
+async function engineOf(source: Source, options: EngineOptions): Promise<Engine> {
+  const model = await loadModel(source, options);
   try {
     const engine = new PagedEngine(model, generating(model.manifest), options);
     await engine.allocate();
@@ -101,13 +107,13 @@ function checkCount(name: string, value: number | undefined): void {
 
 /** Loads a model that gives vectors. Throws `format` for one that gives none. */
 export async function openEmbedder(url: string | URL, options: LoadOptions): Promise<Embedder> {
-  const { signal, fetch, cache, onProgress } = options;
-  const progress = new Sum(onProgress);
-  const source = await Source.open(url, { signal, fetch, cache, onProgress: progress.of('text') });
+  const progress = new Sum(options.onProgress);
+  const source = await openSource(url, { ...options, onProgress: progress.of('text') });
   const { language, tokenizer } = embedding(source.manifest);
   source.expect([tokenizer]);
   const encode = encoding(await source.asset(tokenizer));
-  const model = await loadModel(url, { ...options, onProgress: progress.of('model') });
+  const own = { ...options, onProgress: progress.of('model') };
+  const model = await loadModel(source.also(own), own);
   return new Embedder({ model, language, encode, name: folderName(url) });
 }
 

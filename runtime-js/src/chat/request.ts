@@ -185,7 +185,7 @@ const PARAMETERS: Record<string, Check> = {
   frequency_penalty: range(-2, 2),
   logit_bias: mapOf(range(-100, 100)),
   seed: integer,
-  stop: either(filled, upTo(16, listOf(filled))),
+  stop: either(text, upTo(16, listOf(text))),
   n: both(several, range(1, MOST_ANSWERS)),
   user: text,
   response_format: format,

@@ -6,10 +6,10 @@
 
 import { EdgeRelaxError } from '../errors.ts';
 import type { LanguageInfo, Manifest } from '../manifest.ts';
-import { hash } from '../source.ts';
 import type { TensorData } from '../tensors.ts';
 import { tensor } from './drawing.ts';
 import type { Picture } from './engine.ts';
+import { nameOf } from './names.ts';
 
 const STATE = 'images';
 
@@ -19,12 +19,8 @@ interface Tile {
   readonly id: string;
 }
 
-let nameless = 0;
-
-async function tileOf({ pixels }: Picture): Promise<Tile> {
-  // outside a secure context there are no digests: there each is another
-  const id = globalThis.crypto?.subtle ? await hash(Uint8Array.from(pixels)) : `${nameless++}`;
-  return { pixels, id };
+async function tileOf({ pixels, id }: Picture): Promise<Tile> {
+  return { pixels, id: id ?? (await nameOf(pixels)) };
 }
 
 /** The tiles of a prompt by the places of their tokens. */

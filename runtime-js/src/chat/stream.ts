@@ -44,7 +44,7 @@ export class StopStrings {
   #stopped = false;
 
   constructor(stops: readonly string[]) {
-    this.#stops = stops;
+    this.#stops = stops.filter((stop) => stop !== ''); // which would stop everything
   }
 
   get stopped(): boolean {

@@ -3,9 +3,8 @@
 import { Sum } from '../chat/progress.ts';
 import { Tokenizer } from '../chat/tokenizer.ts';
 import { EdgeRelaxError } from '../errors.ts';
-import { loadModel, type LoadOptions } from '../load.ts';
+import { loadModel, type LoadOptions, openSource } from '../load.ts';
 import { SPEECH } from '../manifest.ts';
-import { Source } from '../source.ts';
 import { readInfo } from './info.ts';
 import { hearing, Listener } from './listener.ts';
 import { Transcriber } from './transcriber.ts';
@@ -17,9 +16,8 @@ export async function openTranscriber(
   url: string | URL,
   options: LoadOptions,
 ): Promise<Transcriber> {
-  const { signal, fetch, cache, onProgress } = options;
-  const progress = new Sum(onProgress);
-  const source = await Source.open(url, { signal, fetch, cache, onProgress: progress.of('text') });
+  const progress = new Sum(options.onProgress);
+  const source = await openSource(url, { ...options, onProgress: progress.of('text') });
   const language = hearing(source.manifest);
   const { tokenizer: name } = language;
   if (name === null) {
@@ -29,7 +27,8 @@ export async function openTranscriber(
   const [tokens, speech] = await Promise.all([source.asset(name), source.asset(SPEECH)]);
   const info = readInfo(speech, language);
   const tokenizer = new Tokenizer(tokens);
-  const model = await loadModel(url, { ...options, onProgress: progress.of('model') });
+  const own = { ...options, onProgress: progress.of('model') };
+  const model = await loadModel(source.also(own), own);
   try {
     const listener = await Listener.open(model, language);
     const { backend } = model;

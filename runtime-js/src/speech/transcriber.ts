@@ -8,7 +8,7 @@
 
 import { Detokenizer } from '../chat/stream.ts';
 import type { Tokenizer } from '../chat/tokenizer.ts';
-import { throwIfAborted } from '../errors.ts';
+import { throwIfAborted, unlessAborted } from '../errors.ts';
 import type { Backend } from '../model.ts';
 import { type Audio, readAudio } from './audio.ts';
 import type { SpeechInfo } from './info.ts';
@@ -158,14 +158,14 @@ export class Transcription implements AsyncIterable<Segment> {
     const { info, tokenizer } = this.#parts;
     const { follow, signal } = this.#settings;
     throwIfAborted(signal);
-    const audio = await read();
+    const audio = await this.#heeding(read());
     this.duration = audio.length / info.rate;
     const prompt = this.#settings.prompt.trim();
     let said = prompt ? tokenizer.encode(` ${prompt}`, false) : [];
     for (let at = 0; at < audio.length;) {
       const window = audio.subarray(at, at + size);
       const before = this.#history(said);
-      const heard = await next(() => this.#window(window, before));
+      const heard = await this.#heeding(next(() => this.#window(window, before)));
       const { tokens, temperature } = heard;
       const { parts, reached } = tokens.length
         ? partsOf(tokens, info, window.length)
@@ -176,6 +176,17 @@ export class Transcription implements AsyncIterable<Segment> {
       said = told ? [...said, ...kept.flatMap((part) => part.tokens)] : [];
       at += reached;
       this.progress = at / info.rate;
+    }
+  }
+
+  /** What comes of work; who aborts does not wait for it, nor for others' windows before it. */
+  async #heeding<T>(work: Promise<T>): Promise<T> {
+    const { signal } = this.#settings;
+    try {
+      return await (signal ? unlessAborted(work, signal) : work);
+    } catch (error) {
+      throwIfAborted(signal);
+      throw error;
     }
   }
 
@@ -191,6 +202,7 @@ export class Transcription implements AsyncIterable<Segment> {
   async #window(audio: Float32Array, before: readonly number[]): Promise<Heard> {
     const { listener, info } = this.#parts;
     const { signal, temperatures, ...settings } = this.#settings;
+    throwIfAborted(signal);
     await listener.hear(audio, signal);
     const begin = [...before, info.start];
     await listener.take(begin, 0, signal);
@@ -239,6 +251,7 @@ export class Transcription implements AsyncIterable<Segment> {
       const draw = { allowed: rules.allowed(tokens), temperature, seed, step };
       const begun = [listener.take(fresh, at, signal), listener.draw(draw, signal)] as const;
       const [, { token, logprob }] = await Promise.all(begun);
+      throwIfAborted(signal); // nobody listens any more
       total += logprob;
       if (eos.includes(token)) break;
       tokens.push(token);

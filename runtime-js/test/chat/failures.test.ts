@@ -55,7 +55,6 @@ const BAD: readonly (readonly [string, object, string])[] = [
   ],
   ['logit_bias too strong', { logit_bias: { 1: 101 } }, 'logit_bias.1 is no number from -100'],
   ['seed', { seed: 0.5 }, 'seed is no integer'],
-  ['an empty stop', { stop: '' }, 'stop is empty'],
   ['stops', { stop: ['a', 1] }, 'stop'],
   ['n', { n: 17 }, 'n is no number from 1 to 16'],
   ['n of nothing', { n: 0 }, 'n is 0; it is 1 at least'],

@@ -4,6 +4,7 @@ import { Album } from '../../src/chat/album.ts';
 import { type ImagePlan, imagePlan, seenOf, textOf } from '../../src/chat/images.ts';
 import { opened } from '../../src/chat/opening.ts';
 import { type Pixels, resized } from '../../src/chat/resample.ts';
+import { Sights } from '../../src/chat/sights.ts';
 import type { ContentPart } from '../../src/chat/types.ts';
 import { bytes, chatOf, saying, told } from './fakes.ts';
 
@@ -251,7 +252,7 @@ describe('an image that comes again', () => {
     expect(await see(1, 1)).toBe(8);
   });
 
-  it('is not kept where it is broken, nor where there are no digests', async () => {
+  it('is not kept where it is broken', async () => {
     const counts = decoder();
     vi.stubGlobal('createImageBitmap', async () => {
       counts.decoded++;
@@ -264,10 +265,49 @@ describe('an image that comes again', () => {
       expect(await told(() => chat.chat.completions.create({ messages }))).toContain('input: ');
       expect(counts.decoded).toBe(count);
     }
-    const open = decoder();
+  });
+
+  it('is kept where there are no digests too, and found by its bytes', async () => {
+    const counts = decoder();
     vi.stubGlobal('crypto', { getRandomValues: crypto.getRandomValues.bind(crypto) });
-    await turns([[file(1)], [file(1)]]);
-    expect(open.decoded).toBe(2);
+    const [first, second] = await turns([
+      [file(1), file(2)],
+      [file(2), file(3, 4), file(1)],
+    ]);
+    expect(counts.decoded).toBe(3);
+    expect([second![2], second![0]]).toEqual([first![0], first![1]]);
+    expect(second![2]).toBe(first![0]);
+    const wide = { ...raw(9, 9, 9, 255, 9, 9, 9, 255), width: 1, height: 2 };
+    const flat = image(9, 9, 9, 255, 9, 9, 9, 255);
+    const [one, other] = await turns([[flat], [{ type: 'image', image: wide }, flat]]);
+    expect(other![0]).not.toBe(one![0]);
+    expect(other![1]).toBe(one![0]);
+  });
+
+  it('is hashed once: its tiles have the same names in each turn, and others have others', async () => {
+    decoder();
+    for (const digests of [true, false]) {
+      const digest = vi.spyOn(crypto.subtle, 'digest');
+      if (!digests) {
+        vi.stubGlobal('crypto', { getRandomValues: crypto.getRandomValues.bind(crypto) });
+      }
+      const engine = saying('ok');
+      const chat = chatOf(engine, { templates: { default: PARTS }, names: {}, images: PLAN });
+      const hashed: number[] = [];
+      for (const content of [[file(1)], [file(1)], [file(2)]]) {
+        await chat.chat.completions.create({ messages: [{ role: 'user', content }] });
+        hashed.push(digest.mock.calls.length);
+      }
+      const [first, again, other] = engine.asked.map(({ options }) => options.pictures![0]!);
+      expect(again!.id).toBe(first!.id);
+      expect(other!.id).not.toBe(first!.id);
+      // the file, and of one that is new its tile; the engine takes the names as they are
+      expect(hashed).toEqual(digests ? [2, 3, 5] : [0, 0, 0]);
+      digest.mockClear();
+      expect((await Sights.of([again!])).marks(0, 1000)).toBe(first!.id);
+      expect(digest).not.toHaveBeenCalled();
+      vi.restoreAllMocks();
+    }
   });
 });
 

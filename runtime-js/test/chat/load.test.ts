@@ -282,6 +282,16 @@ describe('a folder is refused by its manifest, and what loads it is said', () =>
   ])('%s with %s', async (loader, _, [change, more], options, wanted) => {
     const { said, fetched } = await refusal(loader, change ?? null, more ?? {}, options);
     expect(said).toContain(wanted);
-    expect(new Set(fetched)).toEqual(new Set(['manifest.json']));
+    expect(fetched).toEqual(['manifest.json']);
+  });
+
+  it.each<[Name, readonly (object | null)[]]>([
+    ['loadChat', WRITES],
+    ['loadEngine', WRITES],
+    ['loadEmbedder', VECTORS],
+  ])('%s for want of a GPU, and asked for the manifest once', async (loader, [change, more]) => {
+    const { said, fetched } = await refusal(loader, change ?? null, more ?? {});
+    expect(said).toContain('no-webgpu: no variant of the model fits');
+    expect(fetched.filter((name) => name === 'manifest.json')).toHaveLength(1);
   });
 });

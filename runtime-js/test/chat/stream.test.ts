@@ -150,6 +150,8 @@ describe('stop strings', () => {
 
   it('that are none let all through', () => {
     expect(run([], 'a', 'b')).toEqual([['a', 'b', ''], false]);
+    expect(run([''], 'a', 'b')).toEqual([['a', 'b', ''], false]);
+    expect(run(['', 'b'], 'a', 'b')).toEqual([['a', '', ''], true]);
   });
 
   it('give the same however the text is cut', () => {
