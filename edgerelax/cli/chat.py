@@ -116,26 +116,30 @@ class Terminal:
         session = self._loaded.session
         self._tell(f"{self._loaded.name} on {session.device_name}, variant {session.variant}")
         self._tell("/help says what else there is")
-        while (text := self._read()) is not None:
-            if text.startswith("/"):
-                name, _, rest = text.partition(" ")
-                if name == "/exit":
-                    return
-                self._command(name, rest.strip())
-            elif text:
-                self._answer(text)
-
-    def _read(self) -> str | None:
         with suppress(ImportError):
             import readline  # noqa: F401  (lines that can be edited, with a history)
-        while True:
+        going = True
+        while going:
             try:
-                return input("> ").strip()
-            except KeyboardInterrupt:
+                going = self._turn()
+            except KeyboardInterrupt:  # also one that comes just behind an answer
                 self._tell("\n/exit or Ctrl-D ends")
-            except EOFError:
-                print()
-                return None
+
+    def _turn(self) -> bool:
+        """Whether others may follow."""
+        try:
+            text = input("> ").strip()
+        except EOFError:
+            print()
+            return False
+        if text.startswith("/"):
+            name, _, rest = text.partition(" ")
+            if name == "/exit":
+                return False
+            self._command(name, rest.strip())
+        elif text:
+            self._answer(text)
+        return True
 
     def _answer(self, text: str) -> None:
         work, images = Work(), list(self._images)

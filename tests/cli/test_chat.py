@@ -10,13 +10,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from edgerelax.chat.conversation import Conversation
+from edgerelax.cli import chat
 from tests.cli.command import Command
 
 END = b"> "
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.mark.parametrize("piped", (True, False))
@@ -53,16 +59,17 @@ def test_a_model_of_no_language(cli: Command) -> None:
 
 
 class Terminal:
-    """A program in a terminal of its own."""
+    """A program in a terminal of its own: a module, and its arguments."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, module: str, *words: str) -> None:
         ours, its = pty.openpty()
         self._file, self._unread = ours, b""
-        command = [sys.executable, "-m", "edgerelax.cli.main", *words]
+        command = [sys.executable, "-m", module, *words]
         environment = {**os.environ, "TERM": "dumb", "COLUMNS": "200"}
         self.process = subprocess.Popen(
-            command, stdin=its, stdout=its, stderr=its, env=environment, start_new_session=True
-        )
+            command, stdin=its, stdout=its, stderr=its, env=environment, start_new_session=True,
+            cwd=ROOT,
+        )  # fmt: skip
         os.close(its)
 
     def until(self, mark: bytes) -> str:
@@ -98,36 +105,59 @@ class Terminal:
             os.close(self._file)
 
 
-@pytest.fixture(scope="module")
-def terminal(small_chat: Path) -> Iterator[Terminal]:
-    made = Terminal(
-        "chat", str(small_chat), "--device", "cpu", "--max-tokens", "600", "--seed", "1"
-    )
-    made.until(END)
-    yield made
-    assert made.close() == 0
+@contextmanager
+def chatting(module: str, artifact: Path) -> Iterator[Terminal]:
+    words = ("--device", "cpu", "--max-tokens", "600", "--seed", "1")
+    made = Terminal(module, "chat", str(artifact), *words)
+    try:
+        made.until(END)
+        yield made
+    finally:
+        code = made.close()
+    assert code == 0
 
 
-def test_a_conversation(terminal: Terminal) -> None:
+def test_a_conversation(small_chat: Path) -> None:
     """Long turns fill the context: that is told, and the chat goes on after it."""
-    assert "room of the cache" in terminal.say("/stats")
-    terminal.say("hello")
-    assert "tokens/s" in (figures := terminal.say("/stats"))
-    assert "first token" in figures
-    assert "unknown: /nosuch" in terminal.say("/nosuch")
-    assert "done" in terminal.say("/system " + "y" * 900)
-    assert "/reset makes room" in terminal.say("z" * 200)
-    assert "none" in terminal.say("/system")
-    assert "forgotten" in terminal.say("/reset")
-    assert "error" not in terminal.say("hello")
+    with chatting("edgerelax.cli.main", small_chat) as terminal:
+        assert "room of the cache" in terminal.say("/stats")
+        terminal.say("hello")
+        assert "tokens/s" in (figures := terminal.say("/stats"))
+        assert "first token" in figures
+        assert "unknown: /nosuch" in terminal.say("/nosuch")
+        assert "done" in terminal.say("/system " + "y" * 900)
+        assert "/reset makes room" in terminal.say("z" * 200)
+        assert "none" in terminal.say("/system")
+        assert "forgotten" in terminal.say("/reset")
+        assert "error" not in terminal.say("hello")
 
 
-def test_an_interrupt_stops_the_answer_only(terminal: Terminal) -> None:
-    terminal.say("/reset")
-    terminal.send("hello")
-    terminal.until(b"hello")
-    terminal.until(b"\n")
-    terminal.until_it_writes()
-    terminal.process.send_signal(signal.SIGINT)
-    assert "stopped" in terminal.until(b"\n" + END)
-    assert "first token" in terminal.say("/stats")
+def test_an_interrupt_stops_the_answer_only(small_chat: Path) -> None:
+    with chatting("tests.cli.held", small_chat) as terminal:
+        terminal.send("hello")
+        terminal.until(b"hello")
+        terminal.until(b"\n")
+        terminal.until_it_writes()
+        terminal.process.send_signal(signal.SIGINT)
+        assert "stopped" in terminal.until(b"\n" + END)
+        assert "first token" in terminal.say("/stats")
+
+
+def test_an_interrupt_just_behind_an_answer_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = iter(["hello", "/stats", "/exit"])
+    monkeypatch.setattr("builtins.input", lambda _: next(lines))
+    loaded: Any = SimpleNamespace(
+        name="small", session=SimpleNamespace(device_name="a CPU", variant="cpu"), paged=None
+    )
+    terminal = chat.Terminal(loaded, Conversation(loaded))
+    monkeypatch.setattr(terminal, "_answer", interrupted)
+    terminal.run()
+    assert "/exit or Ctrl-D ends" in capsys.readouterr().out
+    assert next(lines, None) is None
+
+
+def interrupted(text: str) -> None:
+    assert text == "hello"
+    raise KeyboardInterrupt
