@@ -178,7 +178,7 @@ describe.each(['cache', 'opfs'] as const)('files kept by %s', (cache) => {
     let isKept = false;
     const kept = source.kept().then(() => (isKept = true));
     const second = source.read('vm.wasm');
-    await vi.waitFor(() => expect(here.held()).toBe(1));
+    await vi.waitFor(() => expect(here.held()).toBe(1), 25_000);
     expect(isKept).toBe(false);
     free();
     expect(await second).toEqual(DATA);

@@ -248,7 +248,8 @@ describe('dispose', () => {
     const answers = [1, 2].map(() =>
       told(() => chat.chat.completions.create({ messages: MESSAGES })),
     );
-    await new Promise((resolve) => setTimeout(resolve, 5));
+    while (engine.taken < 3) await new Promise((resolve) => setTimeout(resolve));
+    expect(engine.running).toBe(2);
     await Promise.all([chat.dispose(), chat.dispose()]);
     expect(await Promise.all(answers)).toEqual(Array(2).fill('disposed: the chat was disposed of'));
     expect(engine.disposed).toBe(1);

@@ -341,8 +341,9 @@ describe('what is fetched', () => {
   });
 
   it('ends with the chat: who waits for it is told', async () => {
-    let ended = false;
+    let [begun, ended] = [false, false];
     vi.stubGlobal('fetch', (_: string, { signal }: RequestInit) => {
+      begun = true;
       return new Promise((_, reject) =>
         signal?.addEventListener('abort', () => reject((ended = true))),
       );
@@ -350,7 +351,7 @@ describe('what is fetched', () => {
     const chat = chatOf(saying('ok'), { templates: { default: PARTS }, names: {}, images: PLAN });
     const messages = [{ role: 'user', content: [url('https://host/a.png')] }] as const;
     const failure = told(() => chat.chat.completions.create({ messages }));
-    await new Promise((resolve) => setTimeout(resolve));
+    while (!begun) await new Promise((resolve) => setTimeout(resolve));
     await chat.dispose();
     expect(await failure).toContain('disposed: ');
     expect(ended).toBe(true);

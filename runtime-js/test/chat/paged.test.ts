@@ -51,20 +51,20 @@ async function tokens(engine: Engine, limit: number, mask?: TokenMask): Promise<
   return found;
 }
 
+async function until(met: () => boolean): Promise<void> {
+  while (!met()) await turn();
+}
+
 it('gives tokens in order, whichever results come first', async () => {
   const { held, model } = heldModel();
   const engine = new PagedEngine(model, language, { inFlight: 3 });
   const answer = tokens(engine, 3);
-  await expect.poll(() => held.length).toBe(3);
+  await until(() => held.length === 3);
   for (const go of held.reverse()) go();
   expect(await answer).toEqual([0, 1, 2]);
 });
 
 const TEXT = { prompt: [1, 2], limit: 3, adjusted: false };
-
-async function until(met: () => boolean): Promise<void> {
-  while (!met()) await turn();
-}
 
 /** Tells results as soon as they are there, until some work is over. */
 async function atOnce<T>(oracle: Oracle, work: Promise<T>): Promise<T> {
