@@ -76,8 +76,10 @@ for (const question of given.asked) answers.push(await asked(engine, question));
 const chat = await loadChat(folder, {{ fetch, cacheTokens: {CACHE} }});
 const {{ choices }} = await chat.completions.create(
   {{ prompt: given.prompt, temperature: 0, max_tokens: 12 }});
+const stop = new AbortController();
+setImmediate(() => stop.abort()); // others have their turn before the text is whole
 const aborted = await chat.completions.create(
-  {{ prompt: given.prompt, temperature: 0, max_tokens: 100, signal: AbortSignal.timeout(1) }},
+  {{ prompt: given.prompt, temperature: 0, max_tokens: 100, signal: stop.signal }},
 ).then(() => 'ended', (error) => error.code);
 await chat.dispose();
 console.log(JSON.stringify({{ answers, text: choices[0].text, aborted }}));
