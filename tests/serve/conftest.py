@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import openai
 import pytest
 
@@ -15,6 +16,8 @@ from edgerelax.serve.server import Limits
 from tests.waiting import wait_until
 
 TEXTS = 4
+PATIENCE = 60.0
+"""Seconds for an answer, where httpx gives a server that stands still five."""
 
 
 @contextmanager
@@ -46,9 +49,18 @@ def address(chat: LoadedChat) -> Iterator[str]:
         yield found
 
 
+@contextmanager
+def client_of(address: str) -> Iterator[openai.OpenAI]:
+    """Each request has a connection of its own: the server ends those that are idle for long."""
+    web = openai.DefaultHttpxClient(limits=httpx.Limits(max_keepalive_connections=0))
+    url = f"{address}/v1"
+    with openai.OpenAI(base_url=url, api_key="none", max_retries=0, http_client=web) as made:
+        yield made
+
+
 @pytest.fixture
 def client(address: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as made:
+    with client_of(address) as made:
         yield made
 
 

@@ -15,7 +15,7 @@ from edgerelax.chat.load import LoadedChat
 from edgerelax.chat.openai import CompletionRequest, convert
 from edgerelax.serve.server import Limits
 from tests.chat.holding import BEGUN, held, is_given_up
-from tests.serve.conftest import serving, wait_until_idle
+from tests.serve.conftest import PATIENCE, serving, wait_until_idle
 from tests.waiting import wait_until
 
 MODEL = "small"
@@ -114,15 +114,20 @@ def test_embeddings_of_a_model_that_has_none(client: openai.OpenAI) -> None:
         client.embeddings.create(model=MODEL, input="hello")
 
 
+def get(address: str, path: str) -> httpx.Response:
+    return httpx.get(f"{address}/{path}", timeout=PATIENCE)
+
+
 def test_models_health_and_what_is_not_there(client: openai.OpenAI, address: str) -> None:
     assert [model.id for model in client.models.list()] == [MODEL]
     assert client.models.retrieve(MODEL).id == MODEL
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("other")
-    assert httpx.get(f"{address}/health").json() == {"status": "ok"}
-    for answer in (httpx.get(f"{address}/v1/nosuch"), httpx.get(f"{address}/v1/completions")):
+    assert get(address, "health").json() == {"status": "ok"}
+    for path in ("v1/nosuch", "v1/completions"):
+        answer = get(address, path)
         assert answer.status_code in (404, 405) and answer.json()["error"]["code"] == "not_found"
-    broken = httpx.post(f"{address}/v1/completions", content=b"{")
+    broken = httpx.post(f"{address}/v1/completions", content=b"{", timeout=PATIENCE)
     assert broken.status_code == 400 and "not JSON" in broken.json()["error"]["message"]
 
 
@@ -150,9 +155,17 @@ def test_fifty_at_once_lose_nothing(client: openai.OpenAI, chat: LoadedChat) -> 
     wait_until_idle(chat)
 
 
-def figure(address: str, name: str) -> float:
-    lines = httpx.get(f"{address}/metrics").text.splitlines()
-    return float(next(line for line in lines if line.startswith(f"{name} ")).rsplit(" ", 1)[1])
+def figures(address: str) -> dict[str, float]:
+    lines = get(address, "metrics").text.splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in pairs}
+
+
+def wait_until_answered(address: str) -> None:
+    """Until all answers are counted: who has an answer may ask for figures before that."""
+    wait_until(
+        lambda: figures(address)["edgerelax_requests_in_progress"] == 0, "an answer is never over"
+    )
 
 
 @contextmanager
@@ -169,7 +182,8 @@ def asking(address: str, body: dict[str, Any]) -> Iterator[HTTPConnection]:
 def test_a_client_that_goes_frees_its_pages(address: str, chat: LoadedChat, stream: bool) -> None:
     engine = chat.paged
     assert engine is not None
-    gone = figure(address, "edgerelax_cancelled_total")
+    wait_until_answered(address)
+    gone = figures(address)["edgerelax_cancelled_total"]
     body = {"prompt": "hello", "max_tokens": 200, "ignore_eos": True, "stream": stream}
     with held(engine):
         with asking(address, body) as connection:
@@ -178,21 +192,19 @@ def test_a_client_that_goes_frees_its_pages(address: str, chat: LoadedChat, stre
             wait_until(lambda: engine.load.pages_used > 0, "the text never begins")
         wait_until(lambda: is_given_up(engine), "the server goes on for nobody")
     wait_until_idle(chat)
-    wait_until(lambda: figure(address, "edgerelax_requests_in_progress") == 0, "it is never over")
-    assert figure(address, "edgerelax_cancelled_total") == gone + 1
+    wait_until_answered(address)
+    assert figures(address)["edgerelax_cancelled_total"] == gone + 1
 
 
 def test_metrics(client: openai.OpenAI, address: str, chat: LoadedChat) -> None:
     client.completions.create(model=MODEL, prompt="hello", max_tokens=3)
-    lines = dict(
-        line.rsplit(" ", 1) for line in httpx.get(f"{address}/metrics").text.splitlines()
-        if not line.startswith("#")
-    )  # fmt: skip
-    assert float(lines['edgerelax_tokens_total{kind="generated"}']) > 0
-    assert float(lines['edgerelax_requests_total{path="/v1/completions",status="200"}']) > 0
-    assert float(lines["edgerelax_time_to_first_token_seconds_count"]) > 0
-    assert float(lines["edgerelax_cache_pages"]) == 64
-    assert float(lines["edgerelax_queue_length"]) == 0
+    wait_until_answered(address)
+    found = figures(address)
+    assert found['edgerelax_tokens_total{kind="generated"}'] > 0
+    assert found['edgerelax_requests_total{path="/v1/completions",status="200"}'] > 0
+    assert found["edgerelax_time_to_first_token_seconds_count"] > 0
+    assert found["edgerelax_cache_pages"] == 64
+    assert found["edgerelax_queue_length"] == 0
 
 
 def test_a_full_queue_keys_and_origins(chat: LoadedChat) -> None:
@@ -200,12 +212,12 @@ def test_a_full_queue_keys_and_origins(chat: LoadedChat) -> None:
     limits, page = Limits(texts=1, waiting=1), "https://page.example"
     with serving(chat, limits, (page,), "secret") as address:
         body = {"prompt": "hello", "max_tokens": 200, "ignore_eos": True, "stream": True}
-        refused = httpx.post(f"{address}/v1/completions", json=body)
+        refused = httpx.post(f"{address}/v1/completions", json=body, timeout=PATIENCE)
         assert refused.status_code == 401
         assert refused.json()["error"]["code"] == "invalid_api_key"
-        assert httpx.get(f"{address}/health").status_code == 200
+        assert get(address, "health").status_code == 200
         key = {"authorization": "Bearer secret", "origin": page}
-        with httpx.Client(base_url=address, headers=key) as client:
+        with httpx.Client(base_url=address, headers=key, timeout=PATIENCE) as client:
             one = client.stream("POST", "/v1/completions", json=body)
             two = client.stream("POST", "/v1/completions", json=body)
             with held(chat.paged), one as first, two as second:

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import openai
@@ -13,7 +14,7 @@ from edgerelax.serve.server import Limits
 from edgerelax.speech.load import LoadedTranscriber
 from tests.frontends.speech import tiny
 from tests.frontends.speech.tiny import Exported
-from tests.serve.conftest import serving
+from tests.serve.conftest import PATIENCE, client_of, serving
 
 ASKED = {"model": "artifact", "language": "en", "temperature": 0.3}
 
@@ -27,12 +28,12 @@ def loaded(small_speech: Exported) -> Iterator[LoadedTranscriber]:
 @pytest.fixture(scope="module")
 def place(loaded: LoadedTranscriber) -> Iterator[str]:
     with serving(loaded, Limits(2, 4, 200_000)) as found:
-        yield f"{found}/v1"
+        yield found
 
 
 @pytest.fixture
 def speech(place: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=place, api_key="none", max_retries=0) as made:
+    with client_of(place) as made:
         yield made
 
 
@@ -73,9 +74,12 @@ def test_translations(loaded: LoadedTranscriber, speech: openai.OpenAI) -> None:
 
 
 def test_what_is_refused(place: str, speech: openai.OpenAI) -> None:
+    def post(path: str, **what: Any) -> httpx.Response:
+        return httpx.post(f"{place}/v1/{path}", timeout=PATIENCE, **what)
+
     def refused(status: int, **form: str) -> str:
         files = {"file": ("a.wav", form.pop("file", "") or wav(1))}
-        answer = httpx.post(f"{place}/audio/transcriptions", files=files, data=form)
+        answer = post("audio/transcriptions", files=files, data=form)
         assert answer.status_code == status
         return str(answer.json()["error"]["message"])
 
@@ -85,9 +89,9 @@ def test_what_is_refused(place: str, speech: openai.OpenAI) -> None:
     assert "not within 0 and 1" in refused(400, temperature="hot")
     assert "does not exist" in refused(404, model="other")
     assert "more than 200000 bytes" in refused(413, file="x" * 300_000)
-    without = httpx.post(f"{place}/audio/transcriptions", data={"model": ""})
+    without = post("audio/transcriptions", data={"model": ""})
     assert without.status_code == 400
-    other = httpx.post(f"{place}/audio/transcriptions", json={"model": ""})
+    other = post("audio/transcriptions", json={"model": ""})
     assert (other.status_code, "multipart" in other.text) == (400, True)
-    assert httpx.post(f"{place}/chat/completions", json={}).status_code == 404
+    assert post("chat/completions", json={}).status_code == 404
     assert speech.models.list().data[0].id == "artifact"
