@@ -354,7 +354,7 @@ def test_in_node(artifact: Path, python: PagedEngine, tmp_path: Path) -> None:
     script = tmp_path / "engine.mjs"
     script.write_text(NODE)
     command = [node, str(script), LIBRARY.as_uri(), artifact.as_uri(), given]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     for question, answer in zip(questions, found["answers"], strict=True):

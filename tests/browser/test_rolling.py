@@ -61,7 +61,7 @@ def in_node(script: Path, folder: Path, rounds: Sequence[Sequence[Text]], **opti
         pytest.skip("no node")
     given = json.dumps({"options": options, "rounds": rounds})
     command = [node, str(script), LIBRARY.as_uri(), folder.as_uri(), given]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -244,7 +244,7 @@ def test_in_node(artifact: Path, tmp_path: Path) -> None:
     script.write_text(NODE.replace("HELPED", HELPED))
     inputs.write_text(json.dumps(x["x"].tolist()))
     command = [node, str(script), LIBRARY.as_uri(), artifact.as_uri(), str(inputs)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     one, three = json.loads(done.stdout)
     assert (one["threads"], three["threads"]) == (1, 3)

@@ -54,7 +54,7 @@ def test_a_function_in_javascript(tmp_path: Path) -> None:
     )
     with serve(folder) as address:
         command = [node, "--input-type=module", "-e", SCRIPT, "--", str(LIBRARY), f"{address}/"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["missing"].startswith("library: ") and "my.dense" in found["missing"]

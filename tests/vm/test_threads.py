@@ -30,7 +30,9 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = [VM / "pool.c", Path(__file__).parent / "native" / "threads.c"]
     options = ["-O1", "-g", "-pthread", "-fsanitize=thread", f"-I{VM}"]
     subprocess.run(
-        [compiler, *WARNINGS, *options, *map(str, sources), "-o", str(made)], check=True, timeout=60
+        [compiler, *WARNINGS, *options, *map(str, sources), "-o", str(made)],
+        check=True,
+        timeout=300,
     )
     return made
 
