@@ -1,99 +1,18 @@
-"""Importers of onnxruntime's attention operators and of products with packed weights."""
+"""Importers of onnxruntime's attention operators on queries, keys and values."""
 
 import math
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
-import numpy as np
-
-from edgerelax.frontends.nn.grouped import Grouped
 from edgerelax.frontends.onnx.broadcasting import broadcast_call
 from edgerelax.frontends.onnx.nn import matmul
 from edgerelax.frontends.onnx.node import Node
-from edgerelax.frontends.onnx.normalisation import over_trailing
 from edgerelax.frontends.onnx.registry import Result, importer
 from edgerelax.ir.dtypes import BOOL, F32, I64
 from edgerelax.ir.graph import Value
-from edgerelax.ir.op import Array
-from edgerelax.sym import Expr, as_expr, maximum
+from edgerelax.sym import Expr, as_expr, maximum, prove_eq
 
 MICROSOFT = "com.microsoft"
-
-
-# Products with packed weights
-
-
-@importer("MatMulNBits", domain=MICROSOFT)
-def _matmul_n_bits(node: Node) -> Result:
-    """Weights as a constant of 4 or 8 bits, dequantised by blocks along their last dim."""
-    bits, block = node.attr("bits", 4), node.attr("block_size")
-    rows, columns = node.attr("N"), node.attr("K")
-    packed = node.constant(node.value(1))
-    if bits not in (4, 8) or packed is None or node.input(4) is not None:
-        raise node.unsupported(f"{bits} bits, weights that are not constant, or g_idx")
-    a, bias = node.value(0), node.input(5)
-    kept = _kept(node, packed, bits, (rows, columns), block)
-    weights = (
-        _dequantised(node, packed, bits, (rows, columns), block)
-        if kept is None
-        else kept.emit(node.walk.builder, f"{node.proto.output[0]}_weight")
-    )
-    result = matmul(node, a, node.cast(weights, node.dtype(a)), transpose_b=True)
-    return result if bias is None else node.emit("add", result, over_trailing(node, result, bias))
-
-
-def _kept(
-    node: Node, packed: Array, bits: int, sizes: tuple[int, int], block: int
-) -> Grouped | None:
-    """The weights in groups as they are; None where blocks are not whole or scales not constant."""
-    rows, columns = sizes
-    scales = node.constant(node.value(2))
-    if scales is None or columns % block or packed.dtype != np.uint8:
-        return None
-    blocks = columns // block
-    if packed.size * 8 != rows * columns * bits or scales.size != rows * blocks:
-        return None  # an error that the other way tells
-    codes, scales = packed.reshape(rows, columns * bits // 8), scales.reshape(rows, blocks)
-    if node.input(3) is None:
-        return Grouped(sizes, codes, (scales,), centre=1 << (bits - 1))
-    zeros = _zero_points(node, bits, rows, blocks).astype(np.float32)
-    return Grouped(sizes, codes, (scales,), (-zeros * scales.astype(np.float32),))
-
-
-def _dequantised(node: Node, packed: Array, bits: int, sizes: tuple[int, int], block: int) -> Value:
-    rows, columns = sizes
-    blocks = -(-columns // block)
-    data = _unpacked(node, packed, bits, (rows, blocks * block))[:, :columns]
-    scales = node.reshape(node.value(2), (rows, blocks))
-    zeros = _zero_points(node, bits, rows, blocks)
-    return node.emit(
-        "dequantize_linear", node.array(data), scales, node.array(zeros),
-        axis=1, block_size=block, dtype=node.dtype(scales),
-    )  # fmt: skip
-
-
-def _zero_points(node: Node, bits: int, rows: int, blocks: int) -> Array:
-    given = node.input(3)
-    if given is None:
-        middle = np.full((rows, blocks), 1 << (bits - 1), np.uint8)
-        return middle.astype(ml_dtypes.uint4) if bits == 4 else middle
-    packed = node.constant(given)
-    if packed is None or packed.dtype != np.uint8:
-        raise node.unsupported("zero points that are not constant bytes")
-    wide = -(-blocks * bits // 8) * 8 // bits
-    return _unpacked(node, packed, bits, (rows, wide))[:, :blocks]
-
-
-def _unpacked(node: Node, packed: Array, bits: int, dims: tuple[int, int]) -> Array:
-    """Bytes as elements of that many bits, low ones first."""
-    flat = packed.reshape(-1)
-    if flat.dtype != np.uint8 or flat.size * 8 != dims[0] * dims[1] * bits:
-        raise node.bad(f"{flat.size} packed bytes for {list(dims)} elements of {bits} bits")
-    if bits == 8:
-        return flat.reshape(dims)
-    pairs = np.stack([flat & 15, flat >> 4], axis=-1)
-    return pairs.reshape(dims).astype(ml_dtypes.uint4)
 
 
 # Rotary embeddings
@@ -179,13 +98,18 @@ def from_heads(node: Node, x: Value) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """How queries and keys become weights. `biases` are added, `masks` say where to look."""
+    """How queries and keys become weights. `biases` are added, `masks` say where to look.
+
+    What a mask hides gets `hidden`, which is added where it is finite: a row that hides all its
+    keys then looks at all. What comes later than a query by `causal` is never looked at.
+    """
 
     scale: float
     biases: tuple[Value, ...] = ()
     masks: tuple[Value, ...] = ()
-    hidden: float = float("-inf")
+    hidden: float = -math.inf
     softcap: float = 0.0
+    causal: Value | None = None
 
 
 def attend(node: Node, q: Value, k: Value, v: Value, scores: Scores) -> Value:
@@ -200,12 +124,14 @@ def attend(node: Node, q: Value, k: Value, v: Value, scores: Scores) -> Value:
         found = node.emit("mul", node.emit("tanh", found), node.scalar(scores.softcap, wide))
     for bias in scores.biases:
         found = broadcast_call(node, "add", found, node.cast(bias, wide))
-    for mask in scores.masks:
-        if math.isinf(scores.hidden):
-            found = broadcast_call(node, "where", mask, found, node.scalar(scores.hidden, wide))
-        else:
-            shade = node.emit("where", mask, node.scalar(0, wide), node.scalar(scores.hidden, wide))
-            found = broadcast_call(node, "add", found, shade)
+    finite = not math.isinf(scores.hidden)
+    for mask in scores.masks if finite else ():
+        shade = node.emit("where", mask, node.scalar(0, wide), node.scalar(scores.hidden, wide))
+        found = broadcast_call(node, "add", found, shade)
+    choices = [*(() if finite else scores.masks), scores.causal]
+    for shown in choices:
+        if shown is not None:
+            found = broadcast_call(node, "where", shown, found, node.scalar(-math.inf, wide))
     weights = node.cast(node.emit("softmax", found, axis=node.rank(found) - 1), dtype)
     return matmul(node, weights, v)
 
@@ -216,22 +142,53 @@ def _positions(node: Node, size: Expr, rank: int, at: int) -> Value:
     return node.reshape(steps, [size if k == at else 1 for k in range(rank)])
 
 
-def _causal(node: Node, queries: Expr, keys: Expr) -> Value:
+def causal(node: Node, queries: Expr, keys: Expr) -> Value:
     """Where a key is no later than the query: [1, 1, queries, keys], both ending together."""
     last = _positions(node, queries, 4, 2)
     shift = node.integers([keys - queries], I64, rank=0)
     return node.emit("le", _positions(node, keys, 4, 3), node.emit("add", last, shift))
 
 
-def padding(node: Node, mask: Value, batch: Expr, keys: Expr) -> Value:
-    """A mask by length per batch entry, or by key, as bools that broadcast to the scores."""
-    if node.rank(mask) == 1:
-        lengths = node.reshape(node.with_dims(node.cast(mask, I64), (batch,)), (batch, 1, 1, 1))
-        return node.emit("lt", _positions(node, keys, 4, 3), lengths)
-    if node.rank(mask) == 2:
-        shown = node.reshape(node.with_dims(mask, (batch, keys)), (batch, 1, 1, keys))
-        return node.emit("cast", shown, dtype=BOOL)
-    raise node.unsupported(f"a mask of shape {mask.annotation}")
+def padding(node: Node, mask: Value, batch: Expr, queries: Expr, keys: Expr) -> Value:
+    """Where keys are shown, as bools that broadcast to the scores.
+
+    A mask is a length per batch entry, the lengths and then the first keys, or says of each key
+    [batch, keys], of keys for each query [batch, queries, keys], or of each pair of positions
+    [batch, 1, most, most] whether it is shown.
+    """
+    match node.rank(mask):
+        case 1:
+            return _between(node, node.cast(mask, I64), batch, keys)
+        case 2:
+            shown = node.reshape(node.with_dims(mask, (batch, keys)), (batch, 1, 1, keys))
+        case 3:
+            whole = node.with_dims(mask, (batch, queries, keys))
+            shown = node.reshape(whole, (batch, 1, queries, keys))
+        case 4:
+            starts, ends = (0, keys - queries, 0), (1, keys, keys)
+            shown = node.emit("slice", mask, starts=starts, ends=ends, axes=(1, 2, 3), steps=None)
+            shown = node.with_dims(shown, (batch, 1, queries, keys))
+        case _:
+            raise node.unsupported(f"a mask of shape {mask.annotation}")
+    return node.emit("cast", shown, dtype=BOOL)
+
+
+def _between(node: Node, bounds: Value, batch: Expr, keys: Expr) -> Value:
+    """Keys before the ends of each batch entry, and not before the starts if these follow."""
+    at, column, count = _positions(node, keys, 4, 3), (batch, 1, 1, 1), node.dims(bounds)[0]
+    if prove_eq(count, batch) is True:
+        return node.emit("lt", at, node.reshape(bounds, column))
+    wrong = (count - batch) * (count - batch * 2)
+    node.walk.require(node, wrong, 0, "a mask has a length for each batch entry, or two")
+    padded = node.emit("pad", bounds, None, pads=(0, batch))  # without starts these are 0
+    ends, starts = (
+        node.emit(
+            "slice", padded, starts=(k * batch,), ends=((k + 1) * batch,), axes=(0,), steps=None
+        )
+        for k in (0, 1)
+    )
+    ends, starts = (node.reshape(node.with_dims(v, (batch,)), column) for v in (ends, starts))
+    return node.emit("and", node.emit("lt", at, ends), node.emit("ge", at, starts))
 
 
 @importer("MultiHeadAttention", domain=MICROSOFT)
@@ -250,17 +207,22 @@ def _multi_head_attention(node: Node) -> Result:
         v = node.emit("concat", node.value(7), v, axis=2)
     batch, _, length, width = node.dims(q)
     keys = node.dims(k)[2]
-    masks = [] if node.input(4) is None else [padding(node, node.value(4), batch, keys)]
-    if node.attr("unidirectional", 0):
-        masks.append(_causal(node, length, keys))
-    extra = node.input(5)
-    scores = Scores(
-        node.attr("scale", 0.0) or default_scale(node, width),
-        () if extra is None else (extra,),
-        tuple(masks),
-        node.attr("mask_filter_value", -10000.0),
-    )
+    scores = usual_scores(node, (batch, length, keys, width), node.input(4), node.input(5))
     return (from_heads(node, attend(node, q, k, v, scores)), k, v)
+
+
+def usual_scores(
+    node: Node, sizes: tuple[Expr, Expr, Expr, Expr], mask: Value | None, bias: Value | None
+) -> Scores:
+    """By the attributes of onnxruntime's operators; sizes are batch, queries, keys and width."""
+    batch, queries, keys, width = sizes
+    return Scores(
+        node.attr("scale", 0.0) or default_scale(node, width),
+        () if bias is None else (bias,),
+        () if mask is None else (padding(node, mask, batch, queries, keys),),
+        node.attr("mask_filter_value", -10000.0),
+        causal=causal(node, queries, keys) if node.attr("unidirectional", 0) else None,
+    )
 
 
 def default_scale(node: Node, width: Expr) -> float:
@@ -278,36 +240,6 @@ def biased(node: Node, parts: tuple[Value, ...], bias: Value) -> tuple[Value, ..
     sizes = tuple(node.dims(p)[2] for p in parts)
     shares = node.emit_all("split", bias, sizes=sizes, axis=0)
     return tuple(node.emit("add", p, s) for p, s in zip(parts, shares, strict=True))
-
-
-@importer("Attention", domain=MICROSOFT)
-def _attention(node: Node) -> Result:
-    """Projects its input itself."""
-    x, weights, bias = node.value(0), node.value(1), node.input(2)
-    if node.input(4) is not None or node.attr("do_rotary", 0) or node.wants(1):
-        raise node.unsupported("a past, or rotary embeddings")
-    heads, total = as_expr(node.attr("num_heads")), node.dims(weights)[1]
-    projected = matmul(node, x, weights)
-    if bias is not None:
-        projected = node.emit("add", projected, over_trailing(node, projected, bias))
-    given = tuple(as_expr(s) for s in node.attr("qkv_hidden_sizes", ()))
-    sizes = given or (total // 3, total // 3, total - total // 3 * 2)
-    q, k, v = (
-        by_heads(node, part, heads)
-        for part in node.emit_all("split", projected, sizes=sizes, axis=2)
-    )
-    batch, _, length, width = node.dims(q)
-    masks = [] if node.input(3) is None else [padding(node, node.value(3), batch, length)]
-    if node.attr("unidirectional", 0):
-        masks.append(_causal(node, length, length))
-    extra = node.input(5)
-    scores = Scores(
-        node.attr("scale", 0.0) or default_scale(node, width),
-        () if extra is None else (extra,),
-        tuple(masks),
-        node.attr("mask_filter_value", -10000.0),
-    )
-    return (from_heads(node, attend(node, q, k, v, scores)),)
 
 
 # Grouped queries over a cache

@@ -281,7 +281,7 @@ class Nodes:
         k, v = (self._extended(past, x).value for past, x in zip(pasts, new, strict=True))
         masks = [self.seen(None).value] if node.attr("unidirectional", 0) else []
         if node.input(4) is not None:
-            masks.append(padding(node, node.value(4), self.batch, self.keys))
+            masks.append(padding(node, node.value(4), self.batch, self.length, self.keys))
         scale = node.attr("scale", 0.0) or default_scale(node, node.dims(q)[3])
         causal = bool(node.attr("unidirectional", 0))
         found = attend(node, q, k, v, self._scores(node, scale, masks, node.input(5), causal))

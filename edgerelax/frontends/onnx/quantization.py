@@ -90,11 +90,11 @@ def _qlinear_matmul(node: Node) -> Result:
     total = matmul_integer(node, a, b, a_zero, b_zero)
     if node.rank(a_scale) == 1 and not node.is_single(a_scale) and node.rank(a) > 1:
         a_scale = node.reshape(a_scale, (*node.dims(a_scale), 1))
-    scaled = _scaled(node, total, one(node, a_scale), one(node, b_scale))
-    return _requantized(node, scaled, y_scale, y_zero)
+    found = scaled(node, total, one(node, a_scale), one(node, b_scale))
+    return _requantized(node, found, y_scale, y_zero)
 
 
-def _scaled(node: Node, total: Value, *scales: Value | None) -> Value:
+def scaled(node: Node, total: Value, *scales: Value | None) -> Value:
     """An integer sum times scales, in f32."""
     factor: Value | None = None
     for scale in scales:
@@ -122,8 +122,8 @@ def _qlinear_conv(node: Node) -> Result:
         total = node.emit("add", total, column)
     if node.rank(w_scale) == 1 and not node.is_single(w_scale):
         w_scale = node.reshape(w_scale, [*node.dims(w_scale), *[1] * (rank - 2)])
-    scaled = _scaled(node, total, one(node, x_scale), one(node, w_scale))
-    return _requantized(node, scaled, y_scale, y_zero)
+    found = scaled(node, total, one(node, x_scale), one(node, w_scale))
+    return _requantized(node, found, y_scale, y_zero)
 
 
 # onnxruntime's own
@@ -133,7 +133,7 @@ def _qlinear_conv(node: Node) -> Result:
 def _matmul_integer_to_float(node: Node) -> Result:
     a, b, a_scale, b_scale = (node.value(k) for k in range(4))
     total = matmul_integer(node, a, b, node.input(4), node.input(5))
-    return _with_bias(node, _scaled(node, total, one(node, a_scale), one(node, b_scale)), 6)
+    return _with_bias(node, scaled(node, total, one(node, a_scale), one(node, b_scale)), 6)
 
 
 @importer("DynamicQuantizeMatMul", domain="com.microsoft")
@@ -141,7 +141,7 @@ def _dynamic_quantize_matmul(node: Node) -> Result:
     a, b, b_scale = node.value(0), node.value(1), node.value(2)
     q, scale, zero = node.emit_all("dynamic_quantize_linear", a)
     total = matmul_integer(node, q, b, zero, node.input(3))
-    return _with_bias(node, _scaled(node, total, scale, one(node, b_scale)), 4)
+    return _with_bias(node, scaled(node, total, scale, one(node, b_scale)), 4)
 
 
 def _with_bias(node: Node, value: Value, k: int) -> Value:
@@ -202,8 +202,8 @@ def _qgemm(node: Node) -> Result:
     total = matmul_integer(node, a, b, node.value(2), node.value(5))
     total = total if bias is None else node.emit("add", total, bias)
     alpha = node.array(np.array(node.attr("alpha", 1.0), np.float32))
-    scaled = _scaled(node, total, one(node, node.value(1)), one(node, node.value(4)), alpha)
-    return scaled if node.input(7) is None else _requantized(node, scaled, *_result_scale(node, 7))
+    found = scaled(node, total, one(node, node.value(1)), one(node, node.value(4)), alpha)
+    return found if node.input(7) is None else _requantized(node, found, *_result_scale(node, 7))
 
 
 def _result_scale(node: Node, k: int) -> tuple[Value, Value]:
