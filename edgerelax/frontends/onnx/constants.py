@@ -59,7 +59,7 @@ class Constants:
         match self.producers.get(value):
             case MatchCast(inner) | (Var() | Constant() as inner):
                 return self.array(inner)
-            case Call() as call if call.op.pure and call.args and _is_small(value):
+            case Call() as call if call.op.pure and call.args and _is_cheap(call, value):
                 return self._called(call)
         return None
 
@@ -126,6 +126,11 @@ class Constants:
             case "add" | "sub" | "mul" | "div" as name:
                 return _elementwise(name, known[0], known[1])
         return None
+
+
+def _is_cheap(call: Call, value: Value) -> bool:
+    """Whether nothing large is computed: a view of something large is nothing new."""
+    return call.op.name == "reshape" or _is_small(value)
 
 
 def _is_small(value: Value) -> bool:

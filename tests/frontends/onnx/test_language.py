@@ -23,13 +23,19 @@ RNG = np.random.default_rng(0)
 class Graph:
     """Nodes and weights of a small decoder of two layers."""
 
-    def __init__(self, *, mask_elsewhere: bool = False, windows: bool = False) -> None:
+    def __init__(
+        self, *, mask_elsewhere: bool = False, windows: bool = False, tied: bool = False
+    ) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
         self.microsoft = {"domain": "com.microsoft"}
         self.windows = {k: {"local_window_size": 20 - k} for k in range(0 if windows else 1, 2)}
         self.lengths()
-        x = self.add("Gather", self.weight("embedding", VOCABULARY, HIDDEN), "input_ids")
+        x = (
+            self.rows()
+            if tied
+            else self.add("Gather", self.weight("embedding", VOCABULARY, HIDDEN), "input_ids")
+        )
         for layer in range(2):
             x = self.layer(x, layer)
         if mask_elsewhere:
@@ -38,7 +44,10 @@ class Graph:
         x = self.add(
             "SimplifiedLayerNormalization", x, self.weight("norm", HIDDEN), axis=-1, epsilon=1e-5
         )
-        self.add("MatMul", x, self.weight("head", HIDDEN, VOCABULARY), output="logits")
+        if tied:
+            self.product(x, "head", VOCABULARY, output="logits")
+        else:
+            self.add("MatMul", x, self.weight("head", HIDDEN, VOCABULARY), output="logits")
 
     def add(self, op: str, *inputs: str, output: str = "", outputs: int = 1, **attrs) -> str:
         names = [output or f"{op}_{len(self.nodes)}_{k}" for k in range(outputs)]
@@ -60,7 +69,15 @@ class Graph:
         dims = self.add("Shape", "attention_mask")
         self.total = self.add("Cast", self.add("Gather", dims, last), to=TensorProto.INT32)
 
-    def product(self, x: str, name: str, rows: int) -> str:
+    def rows(self) -> str:
+        """The embedding, whose codes, scales and zero points the head has."""
+        dims = self.stored("dims", np.array([VOCABULARY, HIDDEN // 2]))
+        flat = self.add("Reshape", "head.q", dims)
+        given = [flat, "input_ids", "head.s", "head.z"]
+        axes = {"gather_axis": 0, "quantize_axis": 1}
+        return self.add("GatherBlockQuantized", *given, block_size=BLOCK, **axes, **self.microsoft)
+
+    def product(self, x: str, name: str, rows: int, output: str = "") -> str:
         """By MatMulNBits, of 4 bits with zero points, or of 8 without."""
         bits, blocks = (4, HIDDEN // BLOCK) if "up" not in name else (8, HIDDEN // BLOCK)
         codes = RNG.integers(0, 256, (rows, blocks, BLOCK * bits // 8), dtype=np.uint8)
@@ -70,7 +87,7 @@ class Graph:
             zeros = RNG.integers(0, 256, rows * -(-blocks // 2), dtype=np.uint8)
             given.append(self.stored(f"{name}.z", zeros))
         sizes = {"K": HIDDEN, "N": rows, "bits": bits, "block_size": BLOCK}
-        return self.add("MatMulNBits", *given, **sizes, **self.microsoft)
+        return self.add("MatMulNBits", *given, output=output, **sizes, **self.microsoft)
 
     def layer(self, x: str, k: int) -> str:
         y = self.add(
@@ -137,7 +154,7 @@ def test_windows_of_all_layers(tmp_path: Path, windows: bool) -> None:
 
 def test_past_and_present_become_a_cache(tmp_path: Path) -> None:
     """Chunks and tokens over the cache give what the graph gives for the whole sequence."""
-    path = folder(tmp_path, Graph())
+    path = folder(tmp_path, Graph(tied=True))
     tokens = RNG.integers(0, VOCABULARY, 37).tolist()
     plain = load(path / "model.onnx")
     none = {
@@ -155,6 +172,8 @@ def test_past_and_present_become_a_cache(tmp_path: Path) -> None:
     assert not any(w.bytes == HIDDEN * HIDDEN * 4 for w in executable.artifact.manifest.weights), (
         names
     )
+    tables = [w for w in executable.artifact.manifest.weights if VOCABULARY in w.shape]
+    assert sum(w.bytes for w in tables) < VOCABULARY * HIDDEN, tables
     with executable.session("cpu") as session:
         whole = session.run({"tokens": np.array([tokens])})["logits"][0]
         np.testing.assert_allclose(whole, wanted, rtol=1e-3, atol=1e-3)

@@ -40,22 +40,6 @@ def test_fused_products() -> None:
           pads=[1, 1, 1, 1])  # fmt: skip
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("with_zeros", [False, True])
-def test_products_with_packed_weights(bits: int, with_zeros: bool) -> None:
-    n, k, block = 6, 64, 32
-    constants = {
-        "b": integers(0, 256, n, k // block, block * bits // 8, dtype="uint8"),
-        "scales": np.abs(normal(n, k // block)) * 0.1,
-    }
-    operands = ["x", "b", "scales"]
-    if with_zeros:
-        constants["zeros"] = integers(0, 256, n, k // block * bits // 8, dtype="uint8")
-        operands.append("zeros")
-    check("MatMulNBits", operands, {"x": normal(2, 3, k)}, constants, N=n, K=k, bits=bits,
-          block_size=block, atol=1e-4)  # fmt: skip
-
-
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("offset", [False, True])
 def test_rotary_embedding(interleaved: int, offset: bool) -> None:
