@@ -65,7 +65,8 @@ def _unpacked(data: Array, bits: int, columns: int) -> Array:
     return codes.reshape(*data.shape[:-1], -1)[..., :columns]
 
 
-def _constant(node: Node, k: int, what: str) -> Array:
+def constant(node: Node, k: int, what: str) -> Array:
+    """Operand k, which must be known."""
     found = node.constant(node.value(k))
     if found is None:
         raise node.unsupported(f"{what} that are not constant")
@@ -87,11 +88,11 @@ def _matmul_n_bits(node: Node) -> Result:
     if node.input(4) is not None:
         raise node.unsupported("g_idx, columns in another order")
     dims = (rows, -(-columns // block))
-    codes = _packed(node, _constant(node, 1, "weights"), bits, (rows, dims[1] * block))
-    scales = _constant(node, 2, "scales").reshape(dims)
+    codes = _packed(node, constant(node, 1, "weights"), bits, (rows, dims[1] * block))
+    scales = constant(node, 2, "scales").reshape(dims)
     zeros = np.full(dims, 1 << (bits - 1), np.uint8)
     if node.input(3) is not None:
-        zeros = _zero_points(node, _constant(node, 3, "zero points"), bits, dims)
+        zeros = _zero_points(node, constant(node, 3, "zero points"), bits, dims)
     a, bias = node.value(0), node.input(5)
     weights = Blocks(codes, columns, scales, zeros, bits).emit(node)
     result = matmul(node, a, node.cast(weights, node.dtype(a)), transpose_b=True)
@@ -133,17 +134,17 @@ def _gathered(node: Node, table: Value) -> Value:
 
 def _table(node: Node, along: int) -> Blocks:
     """The table with the axis that is in blocks as its last."""
-    data, block, given = _constant(node, 0, "codes"), node.attr("block_size", 128), node.input(3)
+    data, block, given = constant(node, 0, "codes"), node.attr("block_size", 128), node.input(3)
     is_packed = data.dtype == np.uint8
     bits = _bits(node) if is_packed else 4
     lowest = -8 if node.dtype(node.value(0)).kind == "int" else 0
     dims = (*data.shape[:-1], data.shape[-1] * 8 // bits) if is_packed else data.shape
     columns, blocks = dims[along], -(-dims[along] // block)
     planes = (*dims[:along], blocks, *dims[along + 1 :])
-    scales = _constant(node, 2, "scales").reshape(planes)
+    scales = constant(node, 2, "scales").reshape(planes)
     zeros = np.full(planes, 1 << (bits - 1) if is_packed else -lowest, np.uint8)
     if given is not None:
-        stored = _constant(node, 3, "zero points")
+        stored = constant(node, 3, "zero points")
         zeros = _zero_points(node, stored, bits, planes) if is_packed else _unsigned(stored, lowest)
     if not is_packed or along < len(dims) - 1 or columns % block:
         codes = _unpacked(data, bits, dims[-1]) if is_packed else _unsigned(data, lowest)
@@ -160,8 +161,8 @@ def _unsigned(data: Array, lowest: int) -> Array:
 
 def _floats(node: Node, along: int) -> Value:
     """A table of 8- or 4-bit floats; scales may be one along other axes, or for a whole row."""
-    data, scales = node.value(0), _constant(node, 2, "scales")
-    dims = _constant(node, 0, "codes").shape
+    data, scales = node.value(0), constant(node, 2, "scales")
+    dims = constant(node, 0, "codes").shape
     block = node.attr("block_size", 128) or dims[along]
     wanted = [-(-d // block) if k == along else d for k, d in enumerate(dims)]
     spread = node.array(np.broadcast_to(scales, wanted))

@@ -3,7 +3,11 @@
 import re
 from collections.abc import Sequence
 
+import numpy as np
+
+from edgerelax.frontends.onnx.attention import MICROSOFT
 from edgerelax.frontends.onnx.node import Node
+from edgerelax.frontends.onnx.packed_weights import Blocks, constant
 from edgerelax.frontends.onnx.registry import Result, importer
 from edgerelax.ir.graph import Value
 from edgerelax.ops.recurrent import SETTINGS, with_settings
@@ -15,26 +19,60 @@ DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
 
 @importer("LSTM", since=7)
 def _lstm(node: Node) -> Result:
-    return _layer(node, states=2, peepholes=7, input_forget=bool(node.attr("input_forget")))
+    return _lstm_layer(node, (node.value(1), node.value(2)))
+
+
+@importer("DynamicQuantizeLSTM", domain=MICROSOFT)
+def _dynamic_quantize_lstm(node: Node) -> Result:
+    """Only weights are in 8 bits, [directions, inputs, gates]; what they multiply stays f32."""
+    w, r = (_quantised(node, k, scale) for k, scale in ((1, 8), (2, 10)))
+    return _lstm_layer(node, (w, r))
+
+
+def _lstm_layer(node: Node, weights: tuple[Value, Value]) -> Result:
+    flags = {"input_forget": bool(node.attr("input_forget", 0))}
+    return _layer(node, "LSTM", weights, states=2, peepholes=7, **flags)
+
+
+def _quantised(node: Node, k: int, scale: int) -> Value:
+    """Operand k by its scales and zero points, of directions or of gates, as they are stored."""
+    codes = np.swapaxes(constant(node, k, "weights"), 1, 2)
+    columns = (len(codes), -1, 1)
+    scales, zeros = (
+        np.broadcast_to(a.reshape(columns), (*codes.shape[:2], 1))
+        for a in (constant(node, scale, "scales"), constant(node, scale + 1, "zero points"))
+    )
+    if codes.dtype == np.int8:
+        codes, zeros = (np.asarray(a.astype(np.int16) + 128, np.uint8) for a in (codes, zeros))
+    return Blocks(codes, codes.shape[2], scales, zeros, 8).emit(node)
 
 
 @importer("GRU", since=7)
 def _gru(node: Node) -> Result:
-    return _layer(node, states=1, linear_before_reset=bool(node.attr("linear_before_reset")))
+    flags = {"linear_before_reset": bool(node.attr("linear_before_reset"))}
+    return _layer(node, "GRU", (node.value(1), node.value(2)), states=1, **flags)
 
 
 @importer("RNN", since=7)
 def _rnn(node: Node) -> Result:
-    return _layer(node, states=1)
+    return _layer(node, "RNN", (node.value(1), node.value(2)), states=1)
 
 
-def _layer(node: Node, states: int, peepholes: int | None = None, **flags: bool) -> Result:
+def _layer(
+    node: Node,
+    kind: str,
+    weights: tuple[Value, Value],
+    states: int,
+    peepholes: int | None = None,
+    **flags: bool,
+) -> Result:
+    """A layer of a kind with the node's attributes and the weights of inputs and states."""
     batch_first = bool(node.attr("layout", 0))
-    direction = node.attr("direction")
+    direction = node.attr("direction", "forward")
     if direction not in DIRECTIONS:
         raise node.bad(f"direction {direction!r}, not one of {', '.join(DIRECTIONS)}")
-    count, gates = DIRECTIONS[direction], GATES[node.op]
-    x, r = node.value(0), node.value(2)
+    count, gates = DIRECTIONS[direction], GATES[kind]
+    x, (w, r) = node.value(0), weights
     if batch_first:
         x = node.transpose(x, (1, 0, 2))
     if node.rank(x) != 3 or node.rank(r) != 3:
@@ -48,12 +86,13 @@ def _layer(node: Node, states: int, peepholes: int | None = None, **flags: bool)
         4: (batch,),
         7: (count, hidden * 3),
     }
-    operands = [_fitted(node, k, wanted[k]) for k in range(1, 5)]
+    given = (w, r, node.input(3), node.input(4))
+    operands = [_fitted(node, v, wanted[k]) for k, v in enumerate(given, 1)]
     begin = [_state(node, 5 + k, (count, batch, hidden), batch_first) for k in range(states)]
     if peepholes is not None:
-        begin.append(_fitted(node, peepholes, wanted[7]))
+        begin.append(_fitted(node, node.input(peepholes), wanted[7]))
     results = node.emit_all(
-        node.op.lower(), x, *operands, *begin,
+        kind.lower(), x, *operands, *begin,
         direction=direction, activations=_activations(node), clip=node.attr("clip", None), **flags,
     )  # fmt: skip
     if not batch_first:
@@ -62,8 +101,7 @@ def _layer(node: Node, states: int, peepholes: int | None = None, **flags: bool)
     return [node.transpose(v, perm) for v, perm in zip(results, perms, strict=True)]
 
 
-def _fitted(node: Node, k: int, dims: Sequence[Expr | int]) -> Value | None:
-    value = node.input(k)
+def _fitted(node: Node, value: Value | None, dims: Sequence[Expr | int]) -> Value | None:
     return None if value is None else node.with_dims(value, dims)
 
 

@@ -34,9 +34,13 @@ def check(
     *,
     atol: float = 1e-5,
     exact: tuple[str, ...] = (),
+    domain: str = MICROSOFT,
     **attrs: Any,
-) -> None:
-    """Import with all dims symbolic but the last and those of `exact`; run and compare."""
+) -> list[Array]:
+    """Import with all dims symbolic but the last and those of `exact`; run and compare.
+
+    Gives the outputs.
+    """
     infos = []
     for name, array in inputs.items():
         kept = name in exact
@@ -46,7 +50,7 @@ def check(
         infos.append(value(name, dims, helper.np_dtype_to_tensor_dtype(array.dtype)))
     names = [f"y{k}" for k in range(outputs)]
     proto = model(
-        [node(op, operands, names, domain=MICROSOFT, **attrs)], infos, names, constants,
+        [node(op, operands, names, domain=domain, **attrs)], infos, names, constants,
         domains={MICROSOFT: 1},
     )  # fmt: skip
     module = load(proto)
@@ -59,3 +63,4 @@ def check(
         np.testing.assert_allclose(
             found[name].astype(np.float64), want.astype(np.float64), rtol=1e-4, atol=atol
         )
+    return [found[name] for name in names]

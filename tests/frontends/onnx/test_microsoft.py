@@ -151,6 +151,44 @@ def test_quantised_pools_and_softmax() -> None:
         check("QLinearSoftmax", operands, x, scales, atol=1, axis=2, opset=opset)
 
 
+def dynamic_lstm(dtype: str, columns: bool, directions: int) -> tuple[Arrays, Arrays]:
+    """Quantised weights, and the weights of a plain layer that they stand for."""
+    low, high, middle = (-60, 61, 0) if dtype == "int8" else (0, 256, 128)
+    stored = {"b": normal(directions, 32)}
+    plain = {"b": stored["b"]}
+    for name, rows in (("w", 5), ("r", 4)):
+        shape = (directions, 16) if columns else (directions,)
+        codes = integers(low, high, directions, rows, 16, dtype=dtype)
+        scales = np.abs(normal(*shape)) * 0.005 + 0.002
+        zeros = np.full(shape, middle, dtype)
+        stored |= {name: codes, f"{name}s": scales, f"{name}z": zeros}
+        each = scales.reshape(directions, 1, -1)
+        plain[name] = np.swapaxes((codes.astype(np.float32) - middle) * each, 1, 2)
+    return stored, plain
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_dynamic_quantize_lstm(dtype: str, columns: bool, direction: str) -> None:
+    """As a plain layer of those weights; as onnxruntime but for its rounding to 8 bits."""
+    directions = 2 if direction == "bidirectional" else 1
+    stored, plain = dynamic_lstm(dtype, columns, directions)
+    inputs = {
+        "x": normal(6, 3, 5), "n": np.array([6, 1, 4], np.int32),
+        "h": normal(directions, 3, 4), "c": normal(directions, 3, 4, seed=1),
+    }  # fmt: skip
+    operands = ["x", "w", "r", "b", "n", "h", "c", ""]
+    scales = ["ws", "wz", "rs", "rz"]
+    attrs = {"hidden_size": 4, "direction": direction}
+    found = check("DynamicQuantizeLSTM", operands + scales, inputs, stored, outputs=3,
+                  exact=("h", "c", "n"), atol=0.03, **attrs)  # fmt: skip
+    want = check("LSTM", operands[:-1], inputs, plain, outputs=3, exact=("h", "c", "n"), domain="",
+                 **attrs)  # fmt: skip
+    for one, other in zip(found, want, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
 def test_what_is_not_supported_says_so() -> None:
     proto = model(
         [node("MultiHeadAttention", ["q"], ["y"], domain=MICROSOFT, num_heads=2)],
