@@ -11,6 +11,7 @@ import pytest
 from tests.browser.harness import ROOT, Browser, chromium
 from tests.browser.runtime_page import runtime_page
 from tests.browser.small_models import SMALL
+from tests.sharing import Run
 
 if TYPE_CHECKING:
     from tests.chat.test_seeing import Model
@@ -27,10 +28,13 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def webapp() -> Path:
-    """The folder of the web app's pages, built now."""
-    command = ["npm", "run", "--silent", "build", "--workspace", "webapp"]
-    subprocess.run(command, cwd=ROOT, check=True)
-    return ROOT / "webapp" / "dist"
+    """The folder of the web app's pages, built now, once for all processes of the run."""
+
+    def build(folder: Path) -> None:
+        command = ["npm", "run", "--silent", "build", "--workspace", "webapp"]
+        subprocess.run([*command, "--", "--outDir", str(folder)], cwd=ROOT, check=True)
+
+    return Run.shared("webapp", build)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIBRARY = ROOT / "runtime-js" / "dist" / "edgerelax.js"
@@ -28,6 +28,9 @@ FLAGS = (
     "--disable-sync",
     "--no-first-run",
 )
+PATIENCE = 300_000.0
+"""Milliseconds for a page to do what it has to do at some time."""
+expect.set_options(timeout=PATIENCE)
 NUMPY = {
     "f32": np.float32, "f64": np.float64, "f16": np.float16, "i64": np.int64, "i32": np.int32,
     "i16": np.int16, "i8": np.int8, "u64": np.uint64, "u32": np.uint32, "u16": np.uint16,
@@ -75,6 +78,14 @@ class Browser:
 
     def __init__(self, page: Page, address: str, folder: Path) -> None:
         self.page, self.address, self.folder = page, address, folder
+
+    def visit(self, **options: Any) -> BrowserContext:
+        """Another visitor of the same browser, by options of playwright."""
+        chromium = self.page.context.browser
+        assert chromium is not None
+        context = chromium.new_context(**options)
+        context.set_default_timeout(PATIENCE)
+        return context
 
     def publish(self, artifact: Path, name: str) -> str:
         """Serve an artifact folder under a name; gives its URL."""
@@ -155,7 +166,7 @@ def chromium(folder: Path) -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=executable, args=list(FLAGS))
         try:
             page = browser.new_page()
-            page.set_default_timeout(600_000)
+            page.set_default_timeout(2 * PATIENCE)
             page.goto(address)
             page.wait_for_function("window.ready")
             yield Browser(page, address, folder)

@@ -46,13 +46,10 @@ window.code = async (work) => {
 @contextmanager
 def runtime_page(browser: Browser, *scripts: str, query: str = "") -> Iterator[Browser]:
     """A fresh page of the same browser; `scripts` run before anything else in it."""
-    chromium = browser.page.context.browser
-    assert chromium is not None
-    context = chromium.new_context()
+    context = browser.visit()
     for script in (*scripts, COUNTING):
         context.add_init_script(script)
     page = context.new_page()
-    page.set_default_timeout(120_000)
     page.goto(browser.address + query)
     page.wait_for_function("window.ready")
     try:

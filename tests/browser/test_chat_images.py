@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 
 from edgerelax.chat.openai import ChatRequest, convert
 from tests.browser.harness import Browser
-from tests.browser.test_chat_page import ANSWER, PATIENCE, give, opened, whole
+from tests.browser.test_chat_page import ANSWER, give, opened, whole
 from tests.browser.test_seeing import content_of
 from tests.chat.test_seeing import Model, image
 
@@ -42,7 +42,7 @@ def page(
     visited.on("pageerror", lambda error: errors.append(str(error)))
     visited.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
     visited.goto(f"{chat_address}?model=seeing")
-    expect(visited.get_by_role("button", name="Add images")).to_be_visible(timeout=PATIENCE)
+    expect(visited.get_by_role("button", name="Add images")).to_be_visible()
     yield visited
     context.close()
     assert errors == [], errors
@@ -86,7 +86,7 @@ def test_images_go_with_their_message_whatever_is_done_with_it(
     with page.expect_file_chooser() as choosing:
         page.get_by_role("button", name="Add images").press("Enter")
     choosing.value.set_files(chosen)  # type: ignore[arg-type]
-    expect(thumbnails).to_have_count(2, timeout=PATIENCE)
+    expect(thumbnails).to_have_count(2)
     page.get_by_label("Message", exact=True).fill("what?")
     page.get_by_role("button", name="Send").click()
     first = said(page)
@@ -101,7 +101,7 @@ def test_images_go_with_their_message_whatever_is_done_with_it(
     assert said(page) == first and shown.count() == 2
 
     give(page, "paste", file("c.png", image(2)))
-    expect(thumbnails).to_have_count(1, timeout=PATIENCE)
+    expect(thumbnails).to_have_count(1)
     page.get_by_role("button", name="Send").click()  # an image without words
     assert said(page) == wanted(model, [a, b, "what?"], first, [image(2)])
     assert shown.count() == 3 and page.locator(".bubble").count() == 1
@@ -136,7 +136,7 @@ def test_what_is_no_image_is_said_and_the_others_are_taken(page: Page, width: in
         file("large.png", flat),
         ("drawn.svg", "image/svg+xml", svg),
     )
-    expect(thumbnails).to_have_count(1, timeout=PATIENCE)
+    expect(thumbnails).to_have_count(1)
     words = alert.inner_text()
     for name in ("notes.txt", "broken.png", "drawn.svg"):
         assert f"“{name}” is no image that this browser can open." in words
@@ -150,7 +150,7 @@ def test_what_is_no_image_is_said_and_the_others_are_taken(page: Page, width: in
 
     give(page, "paste", file("cell.png", image(3)), text="a cell")  # as a table has it
     give(page, "paste", file("more.png", image(4)))
-    expect(thumbnails).to_have_count(2, timeout=PATIENCE)
+    expect(thumbnails).to_have_count(2)
     expect(alert).to_be_hidden()
     page.locator("input[type=file]").evaluate(
         """(input) => {
@@ -160,7 +160,5 @@ def test_what_is_no_image_is_said_and_the_others_are_taken(page: Page, width: in
           input.dispatchEvent(new Event('change'));
         }"""
     )
-    expect(alert).to_have_text(
-        "“heavy.png” is too large: images have at most 32 MiB.", timeout=PATIENCE
-    )
+    expect(alert).to_have_text("“heavy.png” is too large: images have at most 32 MiB.")
     assert thumbnails.evaluate_all("all => all.map((i) => i.alt)") == ["good.png", "more.png"]

@@ -17,8 +17,6 @@ from tests.e2e.models import FONT, MODELS, compiled, reference
 
 NAMES = ("minilm", "ppocr-det", "ppocr-cls", "ppocr-rec", "silero")
 RATE = 16_000
-SECOND = 1000.0
-PATIENCE = 300 * SECOND
 
 
 @pytest.fixture(scope="session")
@@ -39,15 +37,13 @@ def site(browser: Browser, webapp: Path, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture
 def page(browser: Browser, site: str) -> Iterator[Page]:
     """The site on a page of its own; what it logs as an error fails the test."""
-    chromium = browser.page.context.browser
-    assert chromium is not None
-    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    context = browser.visit(viewport={"width": 1280, "height": 900})
     opened = context.new_page()
     errors: list[str] = []
     opened.on("pageerror", lambda error: errors.append(str(error)))
     opened.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
     opened.goto(site)
-    expect(opened.locator("#offer")).not_to_be_empty(timeout=60 * SECOND)
+    expect(opened.locator("#offer")).not_to_be_empty()
     yield opened
     context.close()
     assert errors == [], errors
@@ -56,14 +52,14 @@ def page(browser: Browser, site: str) -> Iterator[Page]:
 def finished(page: Page, tool: str) -> Locator:
     """The tool's section once a run is over and went well."""
     section = page.locator(f"#{tool}")
-    expect(section).not_to_have_attribute("aria-busy", "true", timeout=PATIENCE)
+    expect(section).not_to_have_attribute("aria-busy", "true")
     expect(section.locator(".failure")).to_be_hidden()
     return section
 
 
 def failure(page: Page, tool: str) -> str:
     section = page.locator(f"#{tool}")
-    expect(section.locator(".failure")).to_be_visible(timeout=PATIENCE)
+    expect(section.locator(".failure")).to_be_visible()
     return section.locator(".failure").inner_text()
 
 
@@ -132,7 +128,7 @@ def test_reads_what_is_upside_down_and_finds_nothing_on_a_blank_page(page: Page)
     give(page, "text", "turned.png", "image/png", png(turned))
     assert finished(page, "text").locator(".lines .text").all_inner_texts() == ["Upside down"]
     give(page, "text", "blank.png", "image/png", png(Image.new("RGB", (64, 64), "white")))
-    expect(finished(page, "text").locator(".empty")).to_be_visible(timeout=PATIENCE)
+    expect(finished(page, "text").locator(".empty")).to_be_visible()
 
 
 def test_near_sentences_come_out_nearer(page: Page) -> None:
@@ -141,7 +137,7 @@ def test_near_sentences_come_out_nearer(page: Page) -> None:
     others = ("My cat is black.", "What is the price of a ticket?", "Tickets for the train")
     section.locator("#others").fill("\n".join([others[0], "", others[1], others[2]]))
     section.get_by_role("button", name="Compare").click()
-    expect(section.locator(".bars li")).to_have_count(3, timeout=PATIENCE)
+    expect(section.locator(".bars li")).to_have_count(3)
     finished(page, "sentences")
     order = section.locator(".bars .text").all_inner_texts()
     assert order == [others[1], others[2], others[0]]
@@ -195,7 +191,7 @@ def test_another_rate_and_stereo_are_converted(page: Page) -> None:
 @pytest.mark.parametrize("tool", ["text", "sentences", "speech"])
 def test_one_click_shows_a_result(page: Page, tool: str) -> None:
     page.locator(f"#{tool} button.primary").click()
-    expect(page.locator(f"#{tool} .facts")).to_be_visible(timeout=PATIENCE)
+    expect(page.locator(f"#{tool} .facts")).to_be_visible()
     results = finished(page, tool).locator(".result li")
     assert results.count() >= 2
 
@@ -203,10 +199,10 @@ def test_one_click_shows_a_result(page: Page, tool: str) -> None:
 def test_the_backend_can_be_switched(page: Page) -> None:
     section = page.locator("#speech")
     section.locator("button.primary").click()
-    expect(section.locator("[data-fact=backend]")).to_have_text("WebAssembly", timeout=PATIENCE)
+    expect(section.locator("[data-fact=backend]")).to_have_text("WebAssembly")
     before = section.locator(".segments").inner_text()
     section.locator(".backend").get_by_text("WebGPU", exact=True).click()
-    expect(section.locator("[data-fact=backend]")).to_have_text("WebGPU", timeout=PATIENCE)
+    expect(section.locator("[data-fact=backend]")).to_have_text("WebGPU")
     assert finished(page, "speech").locator(".segments").inner_text() == before
     assert int(section.locator("[data-fact=kernels]").inner_text()) > 0
 
@@ -224,7 +220,7 @@ def test_what_is_no_picture_or_sound(
     give(page, tool, name, kind, b"not what the name says")
     assert words in failure(page, tool)
     page.locator("#speech button.primary").click()
-    expect(page.locator("#speech .segments li")).to_have_count(2, timeout=PATIENCE)
+    expect(page.locator("#speech .segments li")).to_have_count(2)
 
 
 def test_a_dropped_file_is_taken(page: Page) -> None:
@@ -248,9 +244,7 @@ def test_a_forbidden_microphone_is_said(page: Page) -> None:
 def test_missing_models_are_said_in_words_and_a_second_try_works(
     browser: Browser, site: str
 ) -> None:
-    chromium = browser.page.context.browser
-    assert chromium is not None
-    context = chromium.new_context()
+    context = browser.visit()
     page = context.new_page()
     context.route("**/silero/weights*", lambda route: route.fulfill(status=404))
     page.goto(site)
@@ -259,22 +253,20 @@ def test_missing_models_are_said_in_words_and_a_second_try_works(
     assert "could not be fetched" in said and "404" in said
     context.unroute("**/silero/weights*")
     page.locator("#speech button.primary").click()
-    expect(page.locator("#speech .facts")).to_be_visible(timeout=PATIENCE)
+    expect(page.locator("#speech .facts")).to_be_visible()
     finished(page, "speech")
     context.close()
 
 
 def test_a_download_can_be_cancelled(browser: Browser, site: str) -> None:
-    chromium = browser.page.context.browser
-    assert chromium is not None
-    context = chromium.new_context()
+    context = browser.visit()
     page = context.new_page()
     context.route("**/minilm/weights*", lambda route: None)  # never answered
     page.goto(site)
     section = page.locator("#sentences")
     section.get_by_role("button", name="Compare").click()
     expect(section.locator("progress")).to_be_visible()
-    expect(section.locator("[role=status]")).to_contain_text("Downloading", timeout=60 * SECOND)
+    expect(section.locator("[role=status]")).to_contain_text("Downloading")
     section.get_by_role("button", name="Cancel").click()
     finished(page, "sentences")
     expect(section.locator("progress")).to_be_hidden()
@@ -288,9 +280,7 @@ def test_a_download_can_be_cancelled(browser: Browser, site: str) -> None:
 def test_fits_the_screen(
     browser: Browser, site: str, tmp_path: Path, width: int, height: int, scheme: str
 ) -> None:
-    chromium = browser.page.context.browser
-    assert chromium is not None
-    context = chromium.new_context(
+    context = browser.visit(
         viewport={"width": width, "height": height},
         color_scheme="dark" if scheme == "dark" else "light",
     )
@@ -299,7 +289,7 @@ def test_fits_the_screen(
     page.locator("#sentences button.primary").click()
     page.locator("#speech button.primary").click()
     for tool in ("sentences", "speech"):
-        expect(page.locator(f"#{tool} .facts")).to_be_visible(timeout=PATIENCE)
+        expect(page.locator(f"#{tool} .facts")).to_be_visible()
     page.screenshot(path=tmp_path / f"{width}-{scheme}.png", full_page=True)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     colour = page.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -37,19 +37,35 @@ function asked(prompt: readonly number[]): string {
   return text.split('user\n').at(-1)?.split('<|im_end|>')[0] ?? '';
 }
 
+/** What the page sends to have the answer without an end go on. */
+const more = new BroadcastChannel('more');
+
+/** So many lines at once, and more of them when they are asked for: it ends by its signal alone. */
+async function* endless(signal: AbortSignal): AsyncGenerator<{ id: number }> {
+  for (;;) {
+    const asked = new Promise((resolve) => {
+      more.onmessage = resolve;
+      signal.onabort = resolve;
+    });
+    for (const id of bytes('on and on\n\n'.repeat(45))) yield { id };
+    await asked;
+    signal.throwIfAborted();
+  }
+}
+
 let failed = false;
 
 const engine = () =>
-  new FakeEngine(async function* ({ prompt, sampling }) {
+  new FakeEngine(async function* ({ prompt, sampling, options }) {
     const question = asked(prompt);
     if (question.includes('fail') && !failed) {
       failed = true;
       throw new EdgeRelaxError('lost', 'the GPU device was lost (a test)');
     }
+    if (question.includes('endless')) yield* endless(options.signal);
     const known = ANSWERS.find(([cue]) => question.includes(cue))?.[1];
     const said = `${question} at ${sampling.temperature}, seed ${sampling.seed}`;
-    const answer = question.includes('endless') ? 'on and on\n\n'.repeat(2000) : (known ?? said);
-    for (const id of bytes(answer)) yield { id };
+    for (const id of bytes(known ?? said)) yield { id };
     yield { id: END };
   });
 
