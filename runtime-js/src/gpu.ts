@@ -6,6 +6,7 @@ import { Inputs, type Where } from './inputs.ts';
 import { BINDING } from './isa.ts';
 import type { Bound, GpuOperand } from './library.ts';
 import type { GpuKernel } from './manifest.ts';
+import { Reads } from './reads.ts';
 import { forBrowser } from './wgsl.ts';
 
 const MAX_GROUPS = 65535;
@@ -97,7 +98,7 @@ export class Gpu {
   #checks: Promise<unknown> = Promise.resolve();
   /** Why there is no memory for slabs or inputs: what uses them computes nothing. */
   #full: string | undefined;
-  readonly #staging: GPUBuffer[] = []; // that nothing is being read through
+  readonly #reads: Reads;
 
   constructor(device: GPUDevice, kernels: readonly GpuKernel[], libraries: readonly Bound[] = []) {
     this.device = device;
@@ -107,6 +108,12 @@ export class Gpu {
       device,
       make: (bytes, label, usage) => this.#make(bytes, label, usage),
       submit: () => this.submit(),
+    });
+    this.#reads = new Reads({
+      make: (bytes) =>
+        this.#make(bytes, 'staging', GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST),
+      free: (buffer) => this.free(buffer),
+      checked: () => this.#checked(),
     });
   }
 
@@ -295,6 +302,8 @@ export class Gpu {
     this.seal();
     if (this.#sealed.length === 0) return;
     this.#bindings.flush();
+    for (const inputs of this.#inputs.values()) inputs.flush();
+    this.#reads.ask();
     this.device.queue.submit(this.#sealed);
     this.#sealed = [];
     this.#epoch++;
@@ -501,7 +510,7 @@ export class Gpu {
       total += (place.bytes + 3) & ~3;
     }
     const size = Math.max(total, 4);
-    const staging = this.#stagingFor(size);
+    const staging = this.#reads.take(size);
     try {
       const encoder = this.#commands();
       places.forEach((place, k) => {
@@ -514,32 +523,9 @@ export class Gpu {
       this.free(staging);
       throw error;
     }
-    return this.#mapped(staging, size, (bytes) =>
+    return this.#reads.read(staging, size, (bytes) =>
       places.map((place, k) => bytes.slice(starts[k], (starts[k] ?? 0) + place.bytes)),
     );
-  }
-
-  async #mapped<T>(staging: GPUBuffer, size: number, take: (bytes: ArrayBuffer) => T): Promise<T> {
-    try {
-      await staging.mapAsync(GPUMapMode.READ, 0, size);
-      await this.#checked();
-      const found = take(staging.getMappedRange(0, size));
-      staging.unmap();
-      this.#staging.push(staging);
-      return found;
-    } catch (error) {
-      this.free(staging);
-      throw error;
-    }
-  }
-
-  /** A buffer to read through: there are as many as reads at once. */
-  #stagingFor(bytes: number): GPUBuffer {
-    const found = this.#staging.findIndex((buffer) => buffer.size >= bytes);
-    const [idle] = this.#staging.splice(Math.max(found, 0), 1);
-    if (idle && found >= 0) return idle;
-    if (idle) this.free(idle); // too small
-    return this.#make(bytes, 'staging', GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST);
   }
 
   free(buffer: GPUBuffer): void {

@@ -1,4 +1,7 @@
-/** Inputs of calls on the GPU: the small ones of a function in one buffer, filled by one write. */
+/**
+ * Inputs of calls on the GPU: the small ones of a function in one buffer, filled by one write when what
+ * uses them is submitted. (A write of its own costs a message to the browser's GPU process.)
+ */
 
 const ALIGN = 256; // of what is bound
 const SMALL = 1 << 16; // bytes; larger inputs have a buffer of their own
@@ -27,8 +30,11 @@ export class Inputs {
   /** By number of the input: its place in the block. */
   readonly #small = new Map<number, { offset: number; room: number }>();
   readonly #large = new Map<number, GPUBuffer>();
-  /** Whether the block's bytes are the buffer's. */
-  #written = false;
+  /** Whether the block's bytes are a call's. */
+  #filled = false;
+  /** Of the block's bytes those that the buffer does not have yet. */
+  #first = Infinity;
+  #end = 0;
   /** The epoch of what was encoded last that may use them. */
   #used = -1;
 
@@ -48,15 +54,26 @@ export class Inputs {
     const stale = this.#fitOrClear(data);
     for (const [k, given] of data) {
       const large = this.#large.get(k);
-      if (large) this.#write(large, 0, given);
+      if (large) {
+        this.#release();
+        this.#host.write(large, 0, given);
+        continue;
+      }
+      const { offset } = this.#small.get(k) as { offset: number };
+      if (this.#block) this.#change(this.#block.bytes, offset, given);
     }
-    const { buffer, bytes } = this.#block ?? {};
-    const [first, end] = bytes ? this.#change(bytes, data) : [0, 0];
-    if (buffer && bytes && first < end) {
-      this.#write(buffer, first, bytes.subarray(first, (end + 3) & ~3));
-      this.#written = true;
-    }
+    this.#filled = true;
     return stale;
+  }
+
+  /** Writes what the buffer does not have yet: to be called before a submission. */
+  flush(): void {
+    const [first, end] = [this.#first, this.#end];
+    if (!this.#block || first >= end) return;
+    this.#first = Infinity;
+    this.#end = 0;
+    const { buffer, bytes } = this.#block;
+    this.#host.write(buffer, first, bytes.subarray(first, (end + 3) & ~3));
   }
 
   /** What uses them is encoded: a call may be in several submissions. */
@@ -64,26 +81,17 @@ export class Inputs {
     this.#used = this.#host.epoch();
   }
 
-  #write(buffer: GPUBuffer, offset: number, data: Uint8Array<ArrayBuffer>): void {
+  /** Submits what is encoded with what they were. */
+  #release(): void {
     if (this.#used === this.#host.epoch()) this.#host.submit();
-    this.#host.write(buffer, offset, data);
   }
 
-  /** Puts what is small into the block's bytes; gives the range that is new. */
-  #change(
-    bytes: Uint8Array<ArrayBuffer>,
-    data: ReadonlyMap<number, Uint8Array<ArrayBuffer>>,
-  ): [number, number] {
-    let first = bytes.length;
-    let end = 0;
-    for (const [k, given] of data) {
-      const offset = this.#small.get(k)?.offset;
-      if (offset === undefined || (this.#written && same(bytes, offset, given))) continue;
-      bytes.set(given, offset);
-      first = Math.min(first, offset);
-      end = Math.max(end, offset + given.length);
-    }
-    return [first, end];
+  #change(bytes: Uint8Array<ArrayBuffer>, offset: number, given: Uint8Array): void {
+    if (this.#filled && same(bytes, offset, given)) return;
+    this.#release();
+    bytes.set(given, offset);
+    this.#first = Math.min(this.#first, offset);
+    this.#end = Math.max(this.#end, offset + given.length);
   }
 
   /** After a failure all have places anew: those that were given up are none. */
@@ -98,6 +106,7 @@ export class Inputs {
 
   /** Gives up all places. */
   clear(): void {
+    this.flush(); // what is encoded uses it
     if (this.#block) this.#host.retire(this.#block.buffer);
     for (const buffer of this.#large.values()) this.#host.retire(buffer);
     this.#block = undefined;
@@ -129,10 +138,11 @@ export class Inputs {
       small.offset = total;
       total += small.room;
     }
+    this.flush(); // what is encoded uses it
     if (this.#block) this.#host.retire(this.#block.buffer);
     const buffer = this.#host.make(total, 'inputs');
     this.#block = { buffer, bytes: new Uint8Array(total) };
-    this.#written = false;
+    this.#filled = false;
     return known;
   }
 }

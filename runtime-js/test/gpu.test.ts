@@ -186,15 +186,23 @@ describe('launches that are alike', () => {
 describe('inputs', () => {
   const bytes = (...values: number[]): Uint8Array<ArrayBuffer> => Uint8Array.from(values);
 
-  it('of a function are one write, and none where they are as before', async () => {
+  it('of a function are one write at the submission, and none where they are as before', async () => {
     const { gpu, log } = await ready();
+    const run = (): void => {
+      gpu.encodeOnce(list([1, 1]));
+      log.length = 0;
+      gpu.submit();
+    };
+    run();
     expect(gpu.give(0, new Map([[3, bytes(1, 2, 3, 4)], [4, bytes(5, 6, 7, 8)]]))).toBe(false); // prettier-ignore
-    expect(log).toEqual(['write inputs']);
+    run();
+    expect(log).toEqual(['write inputs', 'submit 1']);
     const [three, four] = [3, 4].map((index) => gpu.at({ kind: 0, index, offset: 4 }));
     expect([three?.offset, four?.offset]).toEqual([4, 260]);
     expect(three?.buffer).toBe(four?.buffer);
     gpu.give(0, new Map([[3, bytes(1, 2, 3, 4)], [4, bytes(5, 6, 7, 8)]])); // prettier-ignore
-    expect(log).toHaveLength(1);
+    run();
+    expect(log).toEqual(['submit 1']);
     expect(gpu.give(1, new Map([[3, bytes(9)]]))).toBe(false); // another's are elsewhere
     expect(gpu.at({ kind: 0, index: 3, offset: 0 }).buffer).not.toBe(three?.buffer);
   });
@@ -210,8 +218,12 @@ describe('inputs', () => {
     run(1, 1);
     run(1, 1);
     expect(log.filter((line) => line.startsWith('submit'))).toEqual([]);
+    log.length = 0;
     run(1, 2);
-    expect(log.slice(-3)).toEqual(['submit 3', 'write inputs', 'launch 1 1']);
+    const both = ['write inputs', 'write inputs']; // of two functions
+    expect(log).toEqual(['write uniforms', ...both, 'submit 3', 'launch 1 1']);
+    gpu.submit();
+    expect(log.slice(-2)).toEqual(['write inputs', 'submit 1']);
   });
 
   it('of a call in two submissions are in use until the second', async () => {
@@ -221,8 +233,24 @@ describe('inputs', () => {
     gpu.submit();
     gpu.encodeOnce(list([2, 1]));
     gpu.seal();
+    const { buffer } = gpu.at({ kind: 0, index: 0, offset: 0 });
+    const first = (): unknown => (buffer as unknown as { bytes: Uint8Array }).bytes[0];
     gpu.give(0, new Map([[0, bytes(2)]]));
-    expect(log.slice(-2)).toEqual(['submit 1', 'write inputs']);
+    expect([log.at(-1), first()]).toEqual(['submit 1', 1]);
+    gpu.encodeOnce(list([1, 1]));
+    gpu.submit();
+    expect([log.slice(-2), first()]).toEqual([['write inputs', 'submit 1'], 2]);
+  });
+
+  it('that outgrow their room are written where they were for what is encoded', async () => {
+    const { gpu, log } = await ready();
+    gpu.give(0, new Map([[0, bytes(7)]]));
+    const { buffer } = gpu.at({ kind: 0, index: 0, offset: 0 });
+    gpu.encodeOnce(list([1, 1]));
+    gpu.seal();
+    gpu.give(0, new Map([[0, new Uint8Array(300)]]));
+    expect((buffer as unknown as { bytes: Uint8Array }).bytes[0]).toBe(7);
+    expect(log.slice(-4)).toEqual(['write inputs', 'write uniforms', 'submit 1', 'free inputs']);
   });
 
   it('that outgrow their room have another place, and so may the others', async () => {
@@ -231,6 +259,8 @@ describe('inputs', () => {
     expect(gpu.give(0, new Map([[0, new Uint8Array(256)], [1, bytes(2)]]))).toBe(false); // prettier-ignore
     expect(gpu.give(0, new Map([[0, new Uint8Array(257)], [1, bytes(2)]]))).toBe(true); // prettier-ignore
     const one = gpu.at({ kind: 0, index: 1, offset: 0 });
+    gpu.encodeOnce(list([1, 1]));
+    gpu.submit();
     expect((one.buffer as unknown as { bytes: Uint8Array }).bytes[one.offset]).toBe(2);
     expect(gpu.give(0, new Map([[0, new Uint8Array(70000)], [1, bytes(2)]]))).toBe(true); // prettier-ignore
     expect(gpu.at({ kind: 0, index: 0, offset: 0 }).buffer.size).toBe(70000);
@@ -260,6 +290,8 @@ describe('what a device has no buffer for', () => {
     const places = [0, 1, 2].map((index) => gpu.at({ kind: BINDING.input, index, offset: 0 }));
     expect(places[2]!.buffer).not.toBe(large);
     expect(places[0]!.offset).not.toBe(places[1]!.offset);
+    gpu.encodeOnce(list([1, 1]));
+    gpu.submit();
     const { bytes } = places[0]!.buffer as unknown as { bytes: Uint8Array };
     expect(places.slice(0, 2).map(({ offset }) => bytes[offset])).toEqual([1, 2]);
   });
