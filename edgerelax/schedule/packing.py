@@ -11,7 +11,7 @@ from edgerelax.ir.loop import LoopFunc, Stage
 from edgerelax.ir.plan import Packed
 from edgerelax.ir.scalar import Buffer, Load, Scalar, loads, rewrite
 from edgerelax.schedule.codes import Coded, Layout, coded
-from edgerelax.schedule.contraction import Contraction, contraction
+from edgerelax.schedule.contraction import Contraction, contraction, guarded
 from edgerelax.schedule.points import count, substitute_stage
 from edgerelax.schedule.strategies.base import Reject
 from edgerelax.schedule.words import Rewritten, over_words
@@ -165,7 +165,8 @@ def _packed(
         f"{load.buffer.name}_{what}{size}", load.buffer.dtype, tuple(a.extent for a in axes)
     )
     table: dict[Atom, ExprLike] = dict(swaps)
-    stage = Stage(buffer, axes, load.subs(table))
+    guards = [g for g in found.guards if g.axes() <= used]  # beyond them there may be no weight
+    stage = Stage(buffer, axes, guarded(load, guards).subs(table))
     make = LoopFunc(buffer.name, (load.buffer,), (buffer,), (stage,))
     read = Load(buffer, tuple(a.expr for a in axes))
     inverse: dict[Atom, ExprLike] = dict(places)

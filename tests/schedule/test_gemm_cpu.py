@@ -161,6 +161,14 @@ def test_transposed_convolutions_test_nothing_in_their_loops(k, stride, pad):
     )
 
 
+@pytest.mark.parametrize(("k", "stride", "pad", "extra"), [(3, 2, 1, 1), (5, 3, 2, 2)])
+def test_transposed_convolutions_with_fewer_taps_for_some_outputs(k, stride, pad, extra):
+    """Stride does not divide the taps: packed weights hold nothing where there is no tap."""
+    func = weighted(conv_transpose(H, W, k, stride=stride, pad=pad, extra=extra), "f")
+    assert schedule(func, WASM).versions[0].packed
+    check(func, {"h": 3, "w": 5}, tolerance=1e-4)
+
+
 def test_the_innermost_loop_has_most_steps():
     func = weighted(conv(1, 16, 24, 24, 8, 3, 3, pad=1), "f")
     (packed,) = schedule(func, WASM).versions[0].packed
