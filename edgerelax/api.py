@@ -17,8 +17,8 @@ from edgerelax.frontends.nn.quantise import Quantiser
 from edgerelax.frontends.onnx import load as load_onnx
 from edgerelax.frontends.onnx.folders import FILES, is_genai, load_genai, load_optimum, onnx_files
 from edgerelax.hosts.choose import candidates, choose
+from edgerelax.hosts.cpu import ALLOWED_THREADS, open_cpu
 from edgerelax.hosts.cpu import OFFER as CPU_OFFER
-from edgerelax.hosts.cpu import open_cpu
 from edgerelax.hosts.library import Functions
 from edgerelax.hosts.session import Session
 from edgerelax.hosts.wgpu import find_adapter, offer_of, open_wgpu
@@ -192,11 +192,11 @@ def open_session(
 ) -> Session:
     """Load an artifact on a device of this machine: the first variant that fits, or a named one.
 
-    Raises InputError for an unknown device or variant, for no threads and where library functions
-    are missing, UnsupportedError where nothing fits.
+    Raises InputError for an unknown device or variant, for no or too many threads and where
+    library functions are missing, UnsupportedError where nothing fits.
     """
-    if threads is not None and threads < 1:
-        raise InputError(f"{threads} threads: at least 1")
+    if threads is not None and not 1 <= threads <= ALLOWED_THREADS:
+        raise InputError(f"{threads} threads: at least 1, at most {ALLOWED_THREADS}")
     if device not in DEVICES:
         raise InputError(f"unknown device {device!r}; known: {', '.join(DEVICES)}")
     programs = candidates(artifact.manifest, DEVICES[device], variant)

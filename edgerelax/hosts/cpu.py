@@ -15,6 +15,7 @@ OFFER = Offer("cpu", features=WASM_FEATURES)
 # By default. With fewer cores threads gain less than their bounds checks take (instance.engine);
 # with more, what they wait for is memory.
 LEAST_CORES, MOST_THREADS = 4, 8
+ALLOWED_THREADS = 256  # where they are asked for; each is a thread with an instance of the VM
 
 
 def open_cpu(

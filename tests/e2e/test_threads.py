@@ -40,5 +40,6 @@ def test_results_do_not_depend_on_threads(name: str) -> None:
 def test_a_number_of_threads() -> None:
     with compiled("silero").session("cpu") as session:
         assert 1 <= session.threads <= 8
-    with pytest.raises(InputError, match="0 threads: at least 1"):
-        compiled("silero").session("cpu", threads=0)
+    for count in (0, 257):
+        with pytest.raises(InputError, match=f"{count} threads: at least 1, at most 256"):
+            compiled("silero").session("cpu", threads=count)

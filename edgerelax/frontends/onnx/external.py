@@ -29,8 +29,9 @@ class Beside:
 
     def find(self, location: str, what: str) -> Path:
         """The file of that name, links followed. Raises FormatError for one that is elsewhere."""
-        paths = [(folder / location).resolve() for folder in self.folders]
-        inside = [p for p in paths if location and any(map(p.is_relative_to, self.folders))]
+        is_name = location and "\0" not in location
+        paths = [(folder / location).resolve() for folder in self.folders if is_name]
+        inside = [p for p in paths if any(map(p.is_relative_to, self.folders))]
         if not inside:
             raise FormatError(
                 f"{what}: external data {location!r} is not inside the model's folder"

@@ -81,7 +81,7 @@ def test_an_opset_that_is_not_known(opset: int) -> None:
         load(model([node("Relu", ["x"], ["y"])], [X], ["y"], opset=opset))
 
 
-@pytest.mark.parametrize("location", ["../w.bin", "/etc/passwd", "a/../../w.bin", ""])
+@pytest.mark.parametrize("location", ["../w.bin", "/etc/passwd", "a/../../w.bin", "", "w\0.bin"])
 def test_external_data_stays_in_the_folder(tmp_path: Path, location: str) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
