@@ -2,6 +2,9 @@
 
 Results are as long as the tensor could need, zeros past the end; the last one says how many are
 meant. Sorting, marking what differs from its left neighbour and running sums do it all.
+
+row_ranks: how many rows of a matrix [n, m] come before each one, those that begin with less coming
+first. It makes rows as easy to tell apart as numbers are, by where each pair first differs.
 """
 
 from collections.abc import Callable
@@ -14,7 +17,10 @@ from edgerelax.ir.loop import LoopFunc, Stage, Template, axis
 from edgerelax.ir.op import Array, CallSite, Operator, Sample
 from edgerelax.ir.scalar import Buffer, Load, Scalar, Value, cast, compare, constant, op, select
 from edgerelax.ir.types import Annotation, Tensor, Tuple
+from edgerelax.ops.lowering import reduce_stage
 from edgerelax.ops.maps import (
+    Dims,
+    fail,
     inputs_of,
     loop_func,
     map_stage,
@@ -86,10 +92,7 @@ def _sort(x: Buffer) -> tuple[_Sorted, list[Stage | Template]]:
     )
 
     def differs(i: Expr) -> Scalar:
-        here, before = found.values[0, i], found.values[0, i - 1]
-        other = op("ne", here, before)
-        if x.dtype.is_float:  # NaN equals NaN here
-            other = op("and", other, op("not", op("and", op("isnan", here), op("isnan", before))))
+        other = _differ(found.values[0, i], found.values[0, i - 1])
         first = compare("eq", i, 0)
         return select(first, constant(1, I64), cast(other, I64))
 
@@ -100,6 +103,22 @@ def _sort(x: Buffer) -> tuple[_Sorted, list[Stage | Template]]:
         map_stage(found.fresh, lambda at: differs(at[0])),
         Template("cumsum", (found.fresh,), (found.ranks,), {"exclusive": False, "reverse": False}),
     ]
+
+
+def _differ(a: Load, b: Load) -> Scalar:
+    """Whether two elements are not one; NaN is NaN."""
+    other = op("ne", a, b)
+    if not a.dtype.is_float:
+        return other
+    return op("and", other, op("not", op("and", op("isnan", a), op("isnan", b))))
+
+
+def _less(a: Load, b: Load) -> Scalar:
+    """Whether a comes before b; NaN comes last."""
+    if not a.dtype.is_float:
+        return op("lt", a, b)
+    last = op("and", op("isnan", b), op("not", op("isnan", a)))
+    return op("or", op("lt", a, b), last)
 
 
 def _store(
@@ -179,6 +198,52 @@ def _reference(x: Array, sorted: bool = True) -> tuple[Array, Array, Array, Arra
     return values, firsts, inverse.reshape(-1), counts, count
 
 
+# Rows
+
+
+def _infer_ranks(site: CallSite) -> Annotation:
+    x = tensor_of(site, 0)
+    if x.dtype is not None:
+        allowed(site, x.dtype, NUMERIC)
+    if x.rank not in (None, 2):
+        raise fail(site, f"rank {x.rank}, not 2")
+    return Tensor(None if x.dims is None else x.dims[:1], I64, 1)
+
+
+def _lower_ranks(site: CallSite) -> LoopFunc:
+    x = inputs_of(site)[0]
+    assert x is not None
+    rows, columns = x.dims
+    first = Buffer("first", I64, (rows, rows))
+
+    def where(at: Dims) -> Scalar:
+        i, j, c = at
+        return select(_differ(x[i, c], x[j, c]), Value(c), Value(columns))
+
+    def before(at: Dims) -> Scalar:
+        i, j = at
+        column = _index(first[i, j], 0, columns)
+        less = cast(_less(x[j, column], x[i, column]), I64)
+        return select(op("lt", first[i, j], Value(columns)), less, constant(0, I64))
+
+    (out,) = outputs_of_site(site)
+    stages = [
+        reduce_stage(first, (rows, rows, columns), (2,), where, "min"),
+        reduce_stage(out, (rows, rows), (1,), before, "sum"),
+    ]
+    return loop_func(site, stages)
+
+
+def _ranks(x: Array) -> Array:
+    order = np.lexsort(x.T[::-1]) if x.shape[1] else np.zeros(len(x), np.int64)
+    ranks = np.zeros(len(x), np.int64)
+    for k in range(1, len(x) if x.shape[1] else 0):
+        here, before = x[order[k]], x[order[k - 1]]
+        same = np.array_equal(here, before, equal_nan=x.dtype.kind == "f")
+        ranks[order[k]] = ranks[order[k - 1]] if same else k
+    return ranks
+
+
 _NUMBERS = np.array([2, 1, 1, 3, 4, 3, 2], np.float32)
 _NANS = np.array([[np.nan, 1], [0, np.nan], [-0.0, 1]], np.float32)
 
@@ -197,6 +262,21 @@ OPERATORS = (
             Sample((_NANS,), {"sorted": False}),
             Sample((np.zeros(0, np.float32),)),
             Sample((np.array(3, np.int32),)),
+        ),
+    ),
+    Operator(
+        "row_ranks",
+        ("x",),
+        _infer_ranks,
+        _ranks,
+        _lower_ranks,
+        samples=(
+            Sample((np.array([[1, 0], [0, 5], [1, 0], [0, 4], [1, -1]], np.float32),)),
+            Sample((np.array([[2, 2, 2], [2, 2, 1]], np.int64),)),
+            Sample((_NANS,)),
+            Sample((np.zeros((3, 0), np.float32),)),
+            Sample((np.zeros((0, 3), np.float32),)),
+            Sample((np.arange(40, dtype=np.int32).reshape(20, 2) // 3 % 3,)),
         ),
     ),
 )

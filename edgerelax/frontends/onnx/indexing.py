@@ -5,7 +5,7 @@ from edgerelax.frontends.onnx.node import Node
 from edgerelax.frontends.onnx.registry import Result, importer
 from edgerelax.ir.dtypes import I64
 from edgerelax.ir.graph import Value
-from edgerelax.sym import maximum, minimum, upper_bound
+from edgerelax.sym import maximum, minimum, product, upper_bound
 
 
 @importer("Gather")
@@ -110,13 +110,22 @@ def _first(node: Node, values: list[Value], found: Value, axis: int) -> list[Val
 @importer("Unique")
 def _unique(node: Node) -> Result:
     x = node.value(0)
-    if node.has_attr("axis") and node.rank(x) != 1:
-        raise node.unsupported("an axis: only single elements are told apart")
+    axis = node.axis(x, node.attr("axis")) if node.has_attr("axis") else None
+    keys = x if axis is None or node.rank(x) == 1 else _ranks_along(node, x, axis)
     values, firsts, inverse, counts, found = node.emit_all(
-        "unique", x, sorted=bool(node.attr("sorted"))
+        "unique", keys, sorted=bool(node.attr("sorted"))
     )
     values, firsts, counts = _first(node, [values, firsts, counts], found, axis=0)
+    if keys is not x:
+        values = node.emit("gather", x, firsts, axis=axis)
     return (values, firsts, inverse, counts)
+
+
+def _ranks_along(node: Node, x: Value, axis: int) -> Value:
+    """A number for each slice along an axis: greater for those that come later."""
+    order = [axis, *(k for k in range(node.rank(x)) if k != axis)]
+    first, *rest = node.dims(turned := node.transpose(x, order))
+    return node.emit("row_ranks", node.reshape(turned, (first, product(rest))))
 
 
 @importer("ArrayFeatureExtractor", domain="ai.onnx.ml")

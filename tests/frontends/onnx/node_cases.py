@@ -114,9 +114,6 @@ UNSUPPORTED_CASES = {
     "training_dropout_default": "random numbers",
     "training_dropout_default_mask": "random numbers",
     "training_dropout_mask": "random numbers",
-    "unique_sorted_with_axis": "an axis",
-    "unique_sorted_with_axis_3d": "an axis",
-    "unique_sorted_with_negative_axis": "an axis",
 }
 TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2}
 """By dtype of an output, the relative error that it may have at least."""
