@@ -193,10 +193,10 @@ def _between(node: Node, bounds: Value, batch: Expr, keys: Expr) -> Value:
 
 @importer("MultiHeadAttention", domain=MICROSOFT)
 def _multi_head_attention(node: Node) -> Result:
+    if node.input(8) is not None or node.wants(3):
+        raise node.unsupported("a past that is updated in its place, or the scores as an output")
     heads = as_expr(node.attr("num_heads"))
-    q, k, v = node.value(0), node.input(1), node.input(2)
-    if k is None or v is None or node.rank(q) != 3:
-        raise node.unsupported("packed queries, keys and values")
+    q, k, v = _unpacked(node)
     bias = node.input(3)
     if bias is not None:
         q, k, v = biased(node, (q, k, v), bias)
@@ -233,13 +233,40 @@ def default_scale(node: Node, width: Expr) -> float:
     return 1 / math.sqrt(number)
 
 
+def _unpacked(node: Node) -> tuple[Value, Value, Value]:
+    """Queries, keys and values, of which all three or the last two may come as one.
+
+    Such are [batch, length, heads, 2 or 3, width].
+    """
+    q, k, v = node.value(0), node.input(1), node.input(2)
+    if k is not None and v is not None:
+        return q, k, v
+    if k is not None:
+        k, v = _parts(node, k, 2)
+        return q, k, v
+    q, k, v = _parts(node, q, 3)
+    return q, k, v
+
+
+def _parts(node: Node, packed: Value, count: int) -> list[Value]:
+    """As [batch, length, heads * width] each."""
+    if node.rank(packed) != 5:
+        raise node.bad(f"{packed.annotation} holds no {count} operands of attention")
+    batch, length, heads, _, width = node.dims(packed)
+    packed = node.with_dim(packed, 3, count)
+    parts = node.emit_all("split", packed, sizes=(1,) * count, axis=3)
+    return [node.reshape(p, (batch, length, heads * width)) for p in parts]
+
+
 def biased(node: Node, parts: tuple[Value, ...], bias: Value) -> tuple[Value, ...]:
-    """Each part plus its share of one long bias."""
-    if any(node.rank(p) != 3 for p in parts):
-        raise node.unsupported("a bias on keys and values that are split already")
-    sizes = tuple(node.dims(p)[2] for p in parts)
+    """Each part plus its share of one long bias; those that are split already have theirs."""
+    dims = [node.dims(p) for p in parts]
+    sizes = tuple(d[2] if len(d) == 3 else d[1] * d[3] for d in dims)
     shares = node.emit_all("split", bias, sizes=sizes, axis=0)
-    return tuple(node.emit("add", p, s) for p, s in zip(parts, shares, strict=True))
+    return tuple(
+        node.emit("add", p, s) if len(d) == 3 else p
+        for p, s, d in zip(parts, shares, dims, strict=True)
+    )
 
 
 # Grouped queries over a cache

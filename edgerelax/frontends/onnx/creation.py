@@ -33,10 +33,13 @@ def _constant_of_shape(node: Node) -> Result:
 
 
 @importer("Range")
+@importer("Range", domain="com.microsoft")
 def _range(node: Node) -> Result:
+    """onnxruntime's own may lack the step."""
     dtype = node.dtype(node.value(0))
     if dtype.is_integer:
-        start, limit, delta = (_one(node, k) for k in range(3))
+        start, limit = _one(node, 0), _one(node, 1)
+        delta = as_expr(1) if node.input(2) is None else _one(node, 2)
         return node.emit("range", start=start, limit=limit, delta=delta, dtype=dtype)
     return _float_range(node)
 
@@ -50,15 +53,19 @@ def _one(node: Node, k: int) -> Expr:
 
 def _float_range(node: Node) -> Value:
     """Only how many elements there are must be known."""
-    values = node.values()
+    values = (
+        node.value(0),
+        node.value(1),
+        node.input(2) or node.scalar(1, node.dtype(node.value(0))),
+    )
     arrays = [node.constant(v) for v in values]
     numbers = [float(a.item()) for a in arrays if a is not None and a.size == 1]
     count: Expr | None = None
     if len(numbers) == 3:
-        start, limit, delta = numbers
+        first, limit, delta = numbers
         if delta == 0:
             raise node.bad("a step of 0")
-        count = as_expr(max(0, int(np.ceil((limit - start) / delta))))
+        count = as_expr(max(0, int(np.ceil((limit - first) / delta))))
     else:
         count = _float_count(node, values)
     scalars = [node.reshape(values[k], ()) for k in (0, 2)]

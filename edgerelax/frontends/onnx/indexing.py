@@ -25,6 +25,7 @@ def _gather_elements(node: Node) -> Result:
 
 
 @importer("GatherND")
+@importer("GatherND", domain="com.microsoft")
 def _gather_nd(node: Node) -> Result:
     batch, data, indices = node.attr("batch_dims", 0), node.value(0), node.value(1)
     if batch > min(node.rank(data), node.rank(indices)):
@@ -105,6 +106,14 @@ def _first(node: Node, values: list[Value], found: Value, axis: int) -> list[Val
     (count,) = node.walk.read_ints(node, found, 1, 0, upper_bound(total))
     cut = {"starts": (0,), "ends": (count,), "axes": (axis,), "steps": None}
     return [node.with_dim(node.emit("slice", v, **cut), axis, count) for v in values]
+
+
+@importer("Unique", domain="com.microsoft")
+def _unique_elements(node: Node) -> Result:
+    """In the order in which they first appear."""
+    values, _, inverse, counts, found = node.emit_all("unique", node.value(0), sorted=False)
+    values, counts = _first(node, [values, counts], found, axis=0)
+    return (values, inverse, counts)
 
 
 @importer("Unique")

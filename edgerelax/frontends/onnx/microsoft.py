@@ -1,10 +1,17 @@
 """Importers of onnxruntime's contributed operators (com.microsoft)."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
 from edgerelax.frontends.onnx.broadcasting import broadcast_call
-from edgerelax.frontends.onnx.nn import conv, matmul
+from edgerelax.frontends.onnx.nn import channels_first, channels_last, conv, matmul
 from edgerelax.frontends.onnx.node import Node
-from edgerelax.frontends.onnx.normalisation import layer_norm, over_trailing, rms_norm
+from edgerelax.frontends.onnx.normalisation import group_norm, layer_norm, over_trailing, rms_norm
+from edgerelax.frontends.onnx.reduction import flat_softmax
 from edgerelax.frontends.onnx.registry import Item, Result, importer
+from edgerelax.ir.dtypes import I32
 from edgerelax.ir.graph import Value
 
 MICROSOFT = "com.microsoft"
@@ -51,14 +58,56 @@ def _bias_split_gelu(node: Node) -> Result:
 
 @importer("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def _fused_matmul(node: Node) -> Result:
-    if node.attr("transBatchA", 0) or node.attr("transBatchB", 0):
-        raise node.unsupported("transBatchA or transBatchB")
+    a, b = (_rows_inside(node, node.value(k), f"transBatch{'AB'[k]}") for k in (0, 1))
     transposes = (bool(node.attr(name, 0)) for name in ("transA", "transB"))
-    result = matmul(node, node.value(0), node.value(1), *transposes)
-    alpha = node.attr("alpha", 1.0)
-    return (
-        result if alpha == 1 else node.emit("mul", result, node.scalar(alpha, node.dtype(result)))
-    )
+    return _times(node, matmul(node, a, b, *transposes), node.attr("alpha", 1.0))
+
+
+def _rows_inside(node: Node, x: Value, flag: str) -> Value:
+    """The operand with its first axis as its last but one, if the flag says so."""
+    rank = node.rank(x)
+    if not node.attr(flag, 0) or rank < 3:
+        return x
+    return node.transpose(x, (*range(1, rank - 1), 0, rank - 1))
+
+
+@importer("FusedMatMulActivation", domain=MICROSOFT)
+def _fused_matmul_activation(node: Node) -> Result:
+    product = _fused_matmul(node)
+    assert not isinstance(product, Sequence)
+    if node.attr("activation") == "Softmax":
+        return node.emit("softmax", product, axis=node.attr("activation_axis", -1))
+    return _activated(node, product)
+
+
+@importer("GemmFastGelu", domain=MICROSOFT)
+def _gemm_fast_gelu(node: Node) -> Result:
+    x, bias = matmul(node, node.value(0), node.value(1)), node.input(2)
+    x = x if bias is None else node.emit("add", x, over_trailing(node, x, bias))
+    return node.emit("gelu", x, approximate="tanh")
+
+
+@importer("BiasSoftmax", domain=MICROSOFT)
+def _bias_softmax(node: Node) -> Result:
+    """The bias lacks leading dims, or has ones in the place of those before the softmax's axis."""
+    x, bias = node.value(0), node.value(1)
+    axis = node.axis(x, node.attr("axis", 1))
+    if node.attr("is_inner_broadcast") and node.rank(bias) < node.rank(x):
+        missing = node.rank(x) - node.rank(bias)
+        dims = node.dims(bias)
+        kept = node.rank(bias) - (node.rank(x) - axis)
+        bias = node.reshape(bias, (*dims[:kept], *[1] * missing, *dims[kept:]))
+    return flat_softmax(node, "softmax", broadcast_call(node, "add", x, bias), axis)
+
+
+@importer("BiasDropout", domain=MICROSOFT)
+def _bias_dropout(node: Node) -> Result:
+    """As in inference: nothing is dropped."""
+    training = node.input(4)
+    if node.wants(1) or (training is not None and node.constant(training) != np.array(False)):
+        raise node.unsupported("training, or the mask as an output")
+    x, residual = _biased(node), node.input(2)
+    return x if residual is None else node.emit("add", x, residual)
 
 
 @importer("FusedGemm", domain=MICROSOFT)
@@ -104,7 +153,50 @@ def _fused_conv(node: Node) -> Result:
     return _activated(node, result)
 
 
+@importer("NhwcConv", "NhwcFusedConv", domain=MICROSOFT)
+def _nhwc_conv(node: Node) -> Result:
+    """Images with their channels last; weights are as elsewhere."""
+    result = conv(node, channels_first(node, node.value(0)), node.value(1), node.input(2))
+    if node.op == "NhwcConv":
+        return channels_last(node, result)
+    residual = node.input(3)
+    if residual is not None:
+        result = node.emit("add", result, channels_first(node, residual))
+    return channels_last(node, _activated(node, result))
+
+
 # Normalisations
+
+
+@importer("GroupNorm", domain=MICROSOFT)
+def _group_norm(node: Node) -> Result:
+    return _activated_groups(node, node.value(0))
+
+
+@importer("SkipGroupNorm", domain=MICROSOFT)
+def _skip_group_norm(node: Node) -> Result:
+    """x + skip + bias, where a skip may be of channels only, and its groups normalised."""
+    x, skip, bias = node.value(0), node.value(3), node.input(4)
+    last = bool(node.attr("channels_last", 1))
+    dims = node.dims(skip)
+    if len(dims) == 2:
+        skip = node.reshape(skip, (dims[0], 1, 1, dims[1]) if last else (*dims, 1, 1))
+    total = broadcast_call(node, "add", x, skip)
+    if bias is not None:
+        bias = bias if last else node.reshape(bias, (*node.dims(bias), 1, 1))
+        total = broadcast_call(node, "add", total, bias)
+    return (_activated_groups(node, total), total)
+
+
+def _activated_groups(node: Node, x: Value) -> Value:
+    last, activation = bool(node.attr("channels_last", 1)), node.attr("activation")
+    if activation not in (0, 1):
+        raise node.unsupported(f"activation {activation}", hint="0 for none, 1 for SiLU")
+    groups, own = node.attr("groups"), channels_first(node, x) if last else x
+    scale, bias = (node.cast(node.value(k), node.dtype(x)) for k in (1, 2))
+    y = group_norm(node, own, scale, bias, groups, node.attr("epsilon", 1e-5))
+    y = node.emit("swish", y, alpha=1.0) if activation else y
+    return channels_last(node, y) if last else y
 
 
 @importer("SkipLayerNormalization", domain=MICROSOFT)
@@ -149,28 +241,49 @@ def _refuse_statistics(node: Node) -> None:
 
 @importer("EmbedLayerNormalization", domain=MICROSOFT)
 def _embed_layer_norm(node: Node) -> Result:
-    """Word, position and segment embeddings, added and normalised."""
+    tables = Embedded(node.value(2), node.value(3), node.input(4), node.value(5), node.value(6))
+    return embed_layer_norm(node, tables, node.input(7), node.input(8))
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Embeddings of words, positions and segments, and the weights of the norm over their sum."""
+
+    words: Value
+    positions: Value
+    segments: Value | None
+    gamma: Value
+    beta: Value
+
+
+def embed_layer_norm(
+    node: Node, tables: Embedded, mask: Value | None, given: Value | None
+) -> Result:
+    """Rows of the tables, added and normalised; operands 0 and 1 are words and segments.
+
+    `given` are the positions, if not 0, 1, … Results: normalised, lengths by the mask, the sum.
+    """
     ids, segments = node.value(0), node.input(1)
-    words, positions, segment_rows = node.value(2), node.value(3), node.input(4)
-    gamma, beta, mask, given = node.value(5), node.value(6), node.input(7), node.input(8)
     batch, length = node.dims(ids)
-    total = node.emit("gather", words, ids, axis=0)
+    total = node.emit("gather", tables.words, ids, axis=0)
     if given is None:
-        own = node.emit("slice", positions, starts=(0,), ends=(length,), axes=(0,), steps=None)
-        own = node.with_dim(own, 0, length)
+        cut = {"starts": (0,), "ends": (length,), "axes": (0,), "steps": None}
+        own = node.with_dim(node.emit("slice", tables.positions, **cut), 0, length)
     else:
-        own = node.emit("gather", positions, given, axis=0)
+        own = node.emit("gather", tables.positions, given, axis=0)
     total = broadcast_call(node, "add", total, own)
-    if segments is not None and segment_rows is not None:
-        rows = node.emit("gather", segment_rows, node.with_dims(segments, (batch, length)), axis=0)
-        total = node.emit("add", total, rows)
+    if segments is not None and tables.segments is not None:
+        ids = node.with_dims(segments, (batch, length))
+        total = node.emit("add", total, node.emit("gather", tables.segments, ids, axis=0))
     attrs = {"axis": -1, "epsilon": node.attr("epsilon", 1e-12)}
-    result = node.emit("layer_norm", total, gamma, beta, **attrs)
+    result = node.emit("layer_norm", total, tables.gamma, tables.beta, **attrs)
     return (result, _mask_lengths(node, mask), total)
 
 
 def _mask_lengths(node: Node, mask: Value | None) -> Item:
-    """How many tokens of each row are real, where it is asked for."""
-    if mask is None or not node.wants(1):
+    """How many tokens of each row are real, where it is asked for; 0 without a mask."""
+    if not node.wants(1):
         return None
+    if mask is None:
+        return node.emit("full", dims=node.dims(node.value(0))[:1], value=0, dtype=I32)
     return node.emit("reduce_sum", mask, axes=(1,), keepdims=False)

@@ -127,6 +127,17 @@ def conv(node: Node, x: Value, w: Value, bias: Value | None) -> Value:
     return node.emit("conv", x, w, bias, group=group, **attrs)
 
 
+def channels_first(node: Node, x: Value) -> Value:
+    """[batch, …, channels] as [batch, channels, …]."""
+    rank = node.rank(x)
+    return node.transpose(x, (0, rank - 1, *range(1, rank - 1)))
+
+
+def channels_last(node: Node, x: Value) -> Value:
+    """The way back."""
+    return node.transpose(x, (0, *range(2, node.rank(x)), 1))
+
+
 @importer("ConvInteger")
 def _conv_integer(node: Node) -> Result:
     zeros = (_scalar_or_vector(node, 2), _scalar_or_vector(node, 3))
@@ -184,12 +195,18 @@ def _transposed_targets(node: Node, sizes: Dims, strides: Sequence[int]) -> Dims
     return None
 
 
+def max_pool(node: Node, x: Value) -> Value:
+    """The greatest of x in windows by the attributes of MaxPool."""
+    kernel, attrs = _pool_attrs(node, x)
+    return node.emit("max_pool", x, kernel=kernel, **attrs)
+
+
 @importer("MaxPool")
 def _max_pool(node: Node) -> Result:
     x = node.value(0)
-    kernel, attrs = _pool_attrs(node, x)
     if not node.wants(1):
-        return node.emit("max_pool", x, kernel=kernel, **attrs)
+        return max_pool(node, x)
+    kernel, attrs = _pool_attrs(node, x)
     order = bool(node.attr("storage_order", 0))
     return node.emit_all("max_pool", x, kernel=kernel, **attrs, indices=True, column_major=order)
 

@@ -37,23 +37,25 @@ def _group_norm_by_group(node: Node) -> Result:
         wide = node.emit("expand", column, dims=(groups, each))
         return node.reshape(wide, (node.dims(x)[1],))
 
-    return _group_norm_of(node, x, repeated(node.value(1)), repeated(node.value(2)))
+    scale, bias = (repeated(node.value(k)) for k in (1, 2))
+    return group_norm(node, x, scale, bias, groups, node.attr("epsilon"))
 
 
 @importer("GroupNormalization", since=21)
 def _group_norm(node: Node) -> Result:
     x = node.value(0)
     scale, bias = (node.with_dims(node.value(k), node.dims(x)[1:2]) for k in (1, 2))
-    return _group_norm_of(node, x, scale, bias)
+    return group_norm(node, x, scale, bias, node.attr("num_groups"), node.attr("epsilon"))
 
 
-def _group_norm_of(node: Node, x: Value, scale: Value, bias: Value) -> Result:
-    groups = node.attr("num_groups")
+def group_norm(
+    node: Node, x: Value, scale: Value, bias: Value, groups: int, epsilon: float
+) -> Value:
+    """Channels in axis 1 normalised by groups; scale and bias are of channels."""
     channels = node.dims(x)[1]
     if groups < 1:
         raise node.bad(f"{groups} groups")
     x = node.with_dim(x, 1, channels // groups * groups)
-    epsilon = node.attr("epsilon")
     return node.emit("group_norm", x, scale, bias, num_groups=groups, epsilon=epsilon)
 
 

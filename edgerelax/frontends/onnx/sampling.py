@@ -134,17 +134,18 @@ def _is_same(dim: Expr, ratios: Ratios, k: int) -> bool:
 
 
 @importer("GridSample")
+@importer("GridSample", domain="com.microsoft")
 def _grid_sample(node: Node) -> Result:
     x, grid = node.value(0), node.value(1)
     grid = node.with_dim(grid, 0, node.dims(x)[0])
-    mode = node.attr("mode").removeprefix("bi")
+    mode = node.attr("mode", "bilinear").removeprefix("bi")
     return node.emit(
         "grid_sample",
         x,
         grid,
         mode=mode,
-        padding=node.attr("padding_mode"),
-        align_corners=bool(node.attr("align_corners")),
+        padding=node.attr("padding_mode", "zeros"),
+        align_corners=bool(node.attr("align_corners", 0)),
     )
 
 

@@ -84,6 +84,13 @@ def _unsqueeze(node: Node) -> Result:
     return node.reshape(x, unsqueezed(node.dims(x), axes or ()))
 
 
+@importer("ExpandDims", domain="com.microsoft")
+def _expand_dims(node: Node) -> Result:
+    return node.reshape(
+        node.value(0), unsqueezed(node.dims(node.value(0)), node.numbers(1, "the axis") or ())
+    )
+
+
 @importer("Transpose")
 def _transpose(node: Node) -> Result:
     x = node.value(0)
@@ -141,9 +148,10 @@ def _space_to_depth(node: Node) -> Result:
 
 
 @importer("Trilu")
+@importer("Trilu", domain="com.microsoft")
 def _trilu(node: Node) -> Result:
     k = node.ints(1, what="k") or (as_expr(0),)
-    return node.emit("trilu", node.value(0), upper=bool(node.attr("upper")), k=k[0])
+    return node.emit("trilu", node.value(0), upper=bool(node.attr("upper", 1)), k=k[0])
 
 
 @importer("ReverseSequence")

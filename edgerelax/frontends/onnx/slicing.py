@@ -77,6 +77,7 @@ def _pad_attributes(node: Node) -> Result:
 
 
 @importer("Pad", since=11)
+@importer("Pad", domain="com.microsoft")
 def _pad(node: Node) -> Result:
     pads = node.ints(1, lo=LOWEST, what="the pads") or ()
     fill = node.input(2)

@@ -35,6 +35,7 @@ def check(
     atol: float = 1e-5,
     exact: tuple[str, ...] = (),
     domain: str = MICROSOFT,
+    standard: int = 18,
     **attrs: Any,
 ) -> list[Array]:
     """Import with all dims symbolic but the last and those of `exact`; run and compare.
@@ -51,7 +52,7 @@ def check(
     names = [f"y{k}" for k in range(outputs)]
     proto = model(
         [node(op, operands, names, domain=domain, **attrs)], infos, names, constants,
-        domains={MICROSOFT: 1},
+        domains={MICROSOFT: 1}, opset=standard,
     )  # fmt: skip
     module = load(proto)
     verify(module)

@@ -9,7 +9,9 @@ from onnx import TensorProto
 
 from edgerelax.frontends.onnx import load
 from edgerelax.ir.diagnostics import UnsupportedError
-from tests.frontends.onnx.contributed import MICROSOFT, Arrays, check, integers, normal
+from edgerelax.ir.evaluate import evaluate
+from edgerelax.ir.verify import verify
+from tests.frontends.onnx.contributed import MICROSOFT, Array, Arrays, check, integers, normal
 from tests.frontends.onnx.graphs import model, node, value
 
 X = {"x": normal(2, 5, 8)}
@@ -111,46 +113,6 @@ def test_packed_group_query_attention() -> None:
           exact=("pk", "pv"), num_heads=4, kv_num_heads=2)  # fmt: skip
 
 
-def test_quantised_products() -> None:
-    # With larger weights onnxruntime saturates sums of two products on CPUs without VNNI.
-    a, b = integers(0, 256, 3, 8, dtype="uint8"), integers(-64, 65, 8, 5, dtype="int8")
-    constants = {
-        "b": b, "as": np.float32(0.02), "bs": np.float32(0.03), "az": np.uint8(120),
-        "bz": np.int8(3), "bias": normal(5),
-    }  # fmt: skip
-    operands = ["a", "b", "as", "bs", "az", "bz", "bias"]
-    check("MatMulIntegerToFloat", operands, {"a": a}, constants, atol=1e-4)
-    operands = ["x", "b", "bs", "bz", "bias"]
-    check("DynamicQuantizeMatMul", operands, {"x": normal(3, 8)}, constants, atol=1e-3)
-
-
-def test_quantised_products_of_matrices() -> None:
-    a, b = integers(0, 256, 3, 8, dtype="uint8"), integers(-64, 65, 5, 8, dtype="int8")
-    constants = {
-        "b": b, "as": np.float32(0.02), "bs": normal(5) ** 2, "az": np.uint8(120),
-        "bz": np.zeros(5, np.int8), "bias": integers(-500, 500, 5, dtype="int32"),
-        "ys": np.float32(0.1), "yz": np.uint8(100),
-    }  # fmt: skip
-    operands = ["a", "as", "az", "b", "bs", "bz", "bias"]
-    check("QGemm", operands, {"a": a}, constants, atol=1e-4, transB=1, alpha=0.5)
-    check("QGemm", [*operands, "ys", "yz"], {"a": a}, constants, atol=1, transB=1)
-
-
-def test_quantised_pools_and_softmax() -> None:
-    x = {"x": integers(0, 256, 2, 3, 8, 7, dtype="uint8")}
-    scales = {
-        "xs": np.float32(0.02), "xz": np.uint8(128), "ys": np.float32(1 / 256), "yz": np.uint8(0),
-    }  # fmt: skip
-    operands = ["x", "xs", "xz", "ys", "yz"]
-    window = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]}
-    for counted in (0, 1):
-        check(
-            "QLinearAveragePool", operands, x, scales, atol=1, count_include_pad=counted, **window
-        )
-    for opset in (11, 13):
-        check("QLinearSoftmax", operands, x, scales, atol=1, axis=2, opset=opset)
-
-
 def dynamic_lstm(dtype: str, columns: bool, directions: int) -> tuple[Arrays, Arrays]:
     """Quantised weights, and the weights of a plain layer that they stand for."""
     low, high, middle = (-60, 61, 0) if dtype == "int8" else (0, 256, 128)
@@ -189,12 +151,148 @@ def test_dynamic_quantize_lstm(dtype: str, columns: bool, direction: str) -> Non
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+def test_fused_products_of_batches() -> None:
+    a, b = {"a": normal(3, 2, 4)}, {"b": normal(2, 4, 5)}
+    check("FusedMatMul", ["a", "b"], {**a, **b}, exact=("b",), transBatchA=1)
+    check("FusedMatMul", ["a", "b"], {"a": normal(2, 4, 3), "b": normal(4, 2, 5)}, exact=("b",),
+          transA=1, transBatchB=1, alpha=2.0)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "attrs"),
+    [
+        ("FusedMatMulActivation", ["x", "w"], {"activation": "Relu", "alpha": 0.5}),
+        ("GemmFastGelu", ["x", "w", "b"], {}),
+        ("BiasSoftmax", ["x", "e"], {"axis": 3, "is_inner_broadcast": 1}),
+        ("BiasSoftmax", ["x", "o"], {"axis": 2, "is_inner_broadcast": 0}),
+        ("BiasDropout", ["x", "b8", "x"], {}),
+        ("GroupNorm", ["i", "b8", "b8"], {"groups": 2, "activation": 1}),
+        ("GroupNorm", ["i", "b4", "b4"], {"groups": 2, "activation": 0, "channels_last": 0}),
+        ("SkipGroupNorm", ["i", "b8", "b8", "s", "b8"], {"groups": 4, "activation": 1}),
+    ],
+    ids=str,
+)
+def test_fusions_that_onnxruntime_has_on_gpus(
+    op: str, operands: list[str], attrs: dict[str, Any]
+) -> None:
+    """Against what they are fused from, in numpy."""
+    given = {
+        "x": normal(2, 3, 4, 8), "w": normal(8, 5), "b": normal(5), "b8": normal(8),
+        "b4": normal(4), "e": normal(2, 1, 1, 8), "o": normal(4, 8), "i": normal(2, 4, 3, 8),
+        "s": normal(2, 8),
+    }  # fmt: skip
+    used = {k: given[k] for k in dict.fromkeys(operands)}
+    first = operands[0]
+    rank = used[first].ndim
+    infos = [value(first, [*[f"d{k}" for k in range(rank - 1)], used[first].shape[-1]])]
+    if not attrs.get("channels_last", 1):
+        infos = [value(first, ["b", 4, "h", "w"])]
+    constants = {k: v for k, v in used.items() if k != first}
+    outputs = ["y", "t"] if op == "SkipGroupNorm" else ["y"]
+    proto = model([node(op, operands, outputs, domain=MICROSOFT, **attrs)], infos, outputs,
+                  constants, domains={MICROSOFT: 1})  # fmt: skip
+    module = load(proto)
+    verify(module)
+    found = evaluate(module, {first: used[first]})
+    want = fused(op, [used[k] for k in operands], attrs)
+    np.testing.assert_allclose(found["y"], want, rtol=1e-4, atol=1e-5)
+
+
+def fused(op: str, args: list[Array], attrs: dict[str, Any]) -> Array:
+    """The operator in numpy."""
+
+    def softmax(x: Array, axes: tuple[int, ...]) -> Array:
+        e = np.exp(x - x.max(axes, keepdims=True))
+        return e / e.sum(axes, keepdims=True)
+
+    def groups(x: Array) -> Array:
+        last = attrs.get("channels_last", 1)
+        x = np.moveaxis(x, -1, 1) if last else x
+        parts = x.reshape(len(x), attrs["groups"], -1)
+        normed = (parts - parts.mean(2, keepdims=True)) / np.sqrt(
+            parts.var(2, keepdims=True) + 1e-5
+        )
+        y = normed.reshape(x.shape) * args[1][:, None, None] + args[2][:, None, None]
+        y = y / (1 + np.exp(-y)) if attrs["activation"] else y
+        return np.moveaxis(y, 1, -1) if last else y
+
+    match op:
+        case "FusedMatMulActivation":
+            return np.maximum(attrs["alpha"] * args[0] @ args[1], 0)
+        case "GemmFastGelu":
+            z = args[0] @ args[1] + args[2]
+            return z / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3)))
+        case "BiasSoftmax":
+            return softmax(args[0] + args[1], tuple(range(attrs["axis"], 4)))
+        case "BiasDropout":
+            return args[0] + args[1] + args[2]
+        case "GroupNorm":
+            return groups(args[0])
+    return groups(args[0] + args[3][:, None, None] + args[4])
+
+
+def test_earlier_names_of_operators_of_the_standard() -> None:
+    x = {"x": normal(3, 4, 5)}
+    check("Trilu", ["x"], x)
+    check("Trilu", ["x", "k"], x, {"k": np.array(-1)}, upper=0)
+    check("Pad", ["x", "p"], x, {"p": np.array([0, 1, 2, 0, 0, 1])}, mode="reflect")
+    check("ExpandDims", ["x", "k"], x, {"k": np.array(-1, np.int32)})
+    check("GatherND", ["x", "k"], x, {"k": np.array([[0, 1], [2, 3]])})
+    limits = {"a": np.array(3, np.float32), "b": np.array(9.5, np.float32)}
+    check("Range", ["a", "b"], {}, limits)
+    check("Range", ["a", "b", "c"], {}, {k: np.array(v, np.int64) for k, v in (("a", 9), ("b", 1),
+          ("c", -3))})  # fmt: skip
+    check("Unique", ["x"], {"x": integers(0, 4, 9).astype(np.float32)}, outputs=3)
+    image = {"i": normal(2, 3, 4, 5), "g": normal(2, 3, 3, 2)}
+    check("GridSample", ["i", "g"], image, exact=("g",))
+
+
+def test_operators_of_models_from_core_ml() -> None:
+    x = {"x": normal(2, 3, 6, 7)}
+    old = {"domain": "", "standard": 8}
+    check("Affine", ["x"], x, alpha=0.5, beta=2.0, **old)
+    check("ScaledTanh", ["x"], x, alpha=1.5, beta=0.7, **old)
+    check("ParametricSoftplus", ["x"], x, alpha=1.5, beta=0.7, **old)
+    check("Scale", ["x"], x, scale=3.0, **old)
+    check("ImageScaler", ["x"], x, scale=2.0, bias=[0.1, 0.2, 0.3], exact=("x",), **old)
+    check("Crop", ["x"], x, border=[1, 2, 1, 1], **old)
+    check("Crop", ["x"], x, border=[1, 2, 0, 0], scale=[3, 4], **old)
+
+
+def test_packed_operands_of_attention() -> None:
+    """onnxruntime has them on GPUs only: as if they came apart."""
+    q, k, v = (normal(2, 5, 2, 4, seed=s) for s in range(3))
+    bias = {"bias": normal(24)}
+
+    def run(operands: list[str], inputs: Arrays) -> Array:
+        infos = [value(n, [*a.shape[:1], "n", *a.shape[2:]]) for n, a in inputs.items()]
+        made = node("MultiHeadAttention", operands, ["y"], domain=MICROSOFT, num_heads=2)
+        proto = model([made], infos, ["y"], bias, domains={MICROSOFT: 1})
+        return evaluate(load(proto), inputs)["y"]
+
+    apart = {n: a.reshape(2, 5, 8) for n, a in (("q", q), ("k", k), ("v", v))}
+    want = run(["q", "k", "v", "bias"], apart)
+    both = {"q": apart["q"], "kv": np.stack([k, v], 3)}
+    np.testing.assert_array_equal(run(["q", "kv", "", "bias"], both), want)
+    np.testing.assert_array_equal(
+        run(["qkv", "", "", "bias"], {"qkv": np.stack([q, k, v], 3)}), want
+    )
+
+
+def test_a_bias_beside_keys_and_values_that_are_split() -> None:
+    inputs = {"q": normal(2, 3, 8), "k": normal(2, 2, 5, 4), "v": normal(2, 2, 5, 4, seed=1)}
+    bias = {"bias": normal(24)}
+    check("MultiHeadAttention", ["q", "k", "v", "bias"], inputs, bias, exact=("k", "v"),
+          num_heads=2)  # fmt: skip
+
+
 def test_what_is_not_supported_says_so() -> None:
+    operands = ["q", "q", "q", "", "", "", "p", "p", "n"]
     proto = model(
-        [node("MultiHeadAttention", ["q"], ["y"], domain=MICROSOFT, num_heads=2)],
-        [value("q", [1, 3, 2, 3, 4], TensorProto.FLOAT)],
+        [node("MultiHeadAttention", operands, ["y"], domain=MICROSOFT, num_heads=2)],
+        [value("q", [1, 3, 6]), value("p", [1, 2, 4, 3]), value("n", [1], TensorProto.INT32)],
         ["y"],
         domains={MICROSOFT: 1},
     )
-    with pytest.raises(UnsupportedError, match="packed"):
+    with pytest.raises(UnsupportedError, match="updated in its place"):
         load(proto)
