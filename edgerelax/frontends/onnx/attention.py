@@ -110,6 +110,8 @@ class Scores:
     hidden: float = -math.inf
     softcap: float = 0.0
     causal: Value | None = None
+    sink: Value | None = None
+    """A score beside those of the keys, which takes its share and gives nothing."""
 
 
 def attend(node: Node, q: Value, k: Value, v: Value, scores: Scores) -> Value:
@@ -132,8 +134,17 @@ def attend(node: Node, q: Value, k: Value, v: Value, scores: Scores) -> Value:
     for shown in choices:
         if shown is not None:
             found = broadcast_call(node, "where", shown, found, node.scalar(-math.inf, wide))
-    weights = node.cast(node.emit("softmax", found, axis=node.rank(found) - 1), dtype)
-    return matmul(node, weights, v)
+    return matmul(node, node.cast(_weights(node, found, scores.sink), dtype), v)
+
+
+def _weights(node: Node, found: Value, sink: Value | None) -> Value:
+    axis = node.rank(found) - 1
+    if sink is None:
+        return node.emit("softmax", found, axis=axis)
+    *lead, keys = node.dims(found)
+    column = node.emit("expand", node.cast(sink, node.dtype(found)), dims=(*lead, 1))
+    shares = node.emit("softmax", node.emit("concat", found, column, axis=axis), axis=axis)
+    return node.emit_all("split", shares, sizes=(keys, 1), axis=axis)[0]
 
 
 def _positions(node: Node, size: Expr, rank: int, at: int) -> Value:
@@ -305,6 +316,7 @@ def _group_query_attention(node: Node) -> Result:
         _grouped_bias(node, kept, group),
         tuple(masks),
         softcap=node.attr("softcap", 0.0),
+        sink=_sink(node, kept, group),
     )
     wide = [node.reshape(x, (batch, kept, 1, keys, node.dims(x)[3])) for x in (k, v)]
     found = attend(node, grouped, wide[0], wide[1], scores)
@@ -314,11 +326,20 @@ def _group_query_attention(node: Node) -> Result:
 
 def refuse_variants(node: Node) -> None:
     """Complain of what GroupQueryAttention may do and is not known here."""
-    for name in ("smooth_softmax", "k_quant_type", "v_quant_type", "qk_output"):
-        if node.attr(name, 0) not in (0, -1, "NONE", ""):
+    for name in ("k_quant_type", "v_quant_type", "qk_output"):
+        if node.attr(name, 0) not in (0, "NONE", ""):
             raise node.unsupported(f"{name} {node.attr(name)!r}")
-    if node.input(11) is not None or node.wants(3):
-        raise node.unsupported("a head sink or the scores as an output")
+    if node.wants(3):
+        raise node.unsupported("the scores as an output")
+
+
+def _sink(node: Node, kept: Expr, group: Expr) -> Value | None:
+    """What else the keys share with: a score of each head, or 0."""
+    given = node.input(11)
+    if given is not None:
+        return node.reshape(given, (1, kept, group, 1, 1))
+    smooth = node.attr("smooth_softmax", -1) == 1
+    return node.reshape(node.scalar(0, F32), (1,) * 5) if smooth else None
 
 
 def parts_of(node: Node, heads: Expr, kept: Expr) -> list[tuple[Value, Expr]]:

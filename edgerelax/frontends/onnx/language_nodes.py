@@ -234,8 +234,8 @@ class Nodes:
         if pasts is None:
             return self._usual(node)
         refuse_variants(node)
-        if node.input(10) is not None:
-            raise node.unsupported("an attention bias beside a cache")
+        if any(node.input(k) is not None for k in (10, 11)) or node.attr("smooth_softmax", -1) == 1:
+            raise node.unsupported("an attention bias, or a sink of heads, beside a cache")
         heads, kept = as_expr(node.attr("num_heads")), as_expr(node.attr("kv_num_heads"))
         q, k, v = (by_heads(node, x, n) for x, n in parts_of(node, heads, kept))
         if node.attr("do_rotary", 0):

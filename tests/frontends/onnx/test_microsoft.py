@@ -106,6 +106,17 @@ def test_group_query_attention(
               exact=("pk", "pv"), **heads, **attrs)  # fmt: skip
 
 
+@pytest.mark.parametrize("sink", [False, True])
+def test_group_query_attention_with_sinks(sink: bool) -> None:
+    """A score for each head, or 0 for all, which takes its share of the weights."""
+    inputs = grouped(2, 1, 7, [7, 7], 8)
+    operands = [*GROUPED[:7], *([""] * 4 + ["sink"] if sink else [])]
+    heads = {"num_heads": 4, "kv_num_heads": 2, "local_window_size": 6}
+    attrs = {} if sink else {"smooth_softmax": 1}
+    check("GroupQueryAttention", operands, inputs, {"sink": normal(4)} if sink else {}, outputs=3,
+          exact=("pk", "pv"), **heads, **attrs)  # fmt: skip
+
+
 def test_packed_group_query_attention() -> None:
     inputs = grouped(1, 4, 0, [3], 4)
     packed = {"q": np.concatenate([inputs.pop(k) for k in "qkv"], -1), **inputs}
