@@ -34,21 +34,24 @@ class Blocks:
 
     def emit(self, node: Node) -> Value:
         """The weights, f32, computed from the codes where they are read."""
+        kept = self.stored()
+        found = kept.emit(node.walk.builder, f"{node.proto.output[0]}_weight")
+        if self.columns == kept.shape[-1]:
+            return found
+        axes, ends = (len(kept.shape) - 1,), (self.columns,)
+        return node.emit("slice", found, starts=(0,), ends=ends, axes=axes, steps=None)
+
+    def stored(self) -> Grouped:
+        """As they are stored, with what completes the last block."""
         whole = (*self.codes.shape[:-1], self.codes.shape[-1] * 8 // self.bits)
         scales, zeros = self.scales, self.zeros
         if zeros.dtype == np.uint8 and zeros.size and (zeros == zeros.flat[0]).all():
-            kept = Grouped(whole, self.codes, (scales,), centre=int(zeros.flat[0]))
-        else:
-            offsets = -zeros.astype(np.float32) * scales.astype(np.float32)
-            kept = Grouped(whole, self.codes, (scales,), (offsets,))
-        found = kept.emit(node.walk.builder, f"{node.proto.output[0]}_weight")
-        if self.columns == whole[-1]:
-            return found
-        axes, ends = (len(whole) - 1,), (self.columns,)
-        return node.emit("slice", found, starts=(0,), ends=ends, axes=axes, steps=None)
+            return Grouped(whole, self.codes, (scales,), centre=int(zeros.flat[0]))
+        offsets = -zeros.astype(np.float32) * scales.astype(np.float32)
+        return Grouped(whole, self.codes, (scales,), (offsets,))
 
 
-def _packed(node: Node, data: Array, bits: int, dims: tuple[int, ...]) -> Array:
+def packed_rows(node: Node, data: Array, bits: int, dims: tuple[int, ...]) -> Array:
     """Bytes that hold codes of these dims, by rows: each begins a byte."""
     row = -(-dims[-1] * bits // 8)
     size = math.prod(dims[:-1]) * row
@@ -58,7 +61,7 @@ def _packed(node: Node, data: Array, bits: int, dims: tuple[int, ...]) -> Array:
     return data.reshape(*dims[:-1], row)
 
 
-def _unpacked(data: Array, bits: int, columns: int) -> Array:
+def unpacked(data: Array, bits: int, columns: int) -> Array:
     """Codes from their bytes."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     codes = data[..., None] >> shifts & np.uint8((1 << bits) - 1)
@@ -88,7 +91,7 @@ def _matmul_n_bits(node: Node) -> Result:
     if node.input(4) is not None:
         raise node.unsupported("g_idx, columns in another order")
     dims = (rows, -(-columns // block))
-    codes = _packed(node, constant(node, 1, "weights"), bits, (rows, dims[1] * block))
+    codes = packed_rows(node, constant(node, 1, "weights"), bits, (rows, dims[1] * block))
     scales = constant(node, 2, "scales").reshape(dims)
     zeros = np.full(dims, 1 << (bits - 1), np.uint8)
     if node.input(3) is not None:
@@ -103,7 +106,7 @@ def _zero_points(node: Node, data: Array, bits: int, dims: tuple[int, ...]) -> A
     """Packed as codes are, or floats."""
     if data.dtype != np.uint8:
         return data.reshape(dims)
-    return _unpacked(_packed(node, data, bits, dims), bits, dims[-1])
+    return unpacked(packed_rows(node, data, bits, dims), bits, dims[-1])
 
 
 @importer("GatherBlockQuantized", domain=MICROSOFT)
@@ -147,7 +150,7 @@ def _table(node: Node, along: int) -> Blocks:
         stored = constant(node, 3, "zero points")
         zeros = _zero_points(node, stored, bits, planes) if is_packed else _unsigned(stored, lowest)
     if not is_packed or along < len(dims) - 1 or columns % block:
-        codes = _unpacked(data, bits, dims[-1]) if is_packed else _unsigned(data, lowest)
+        codes = unpacked(data, bits, dims[-1]) if is_packed else _unsigned(data, lowest)
         codes, scales, zeros = (np.moveaxis(a, along, -1) for a in (codes, scales, zeros))
         beyond = [(0, 0)] * (len(dims) - 1) + [(0, blocks * block - columns)]
         data = packed(np.pad(codes, beyond), bits)
