@@ -71,7 +71,7 @@ def _lower_grid_sample(site: CallSite) -> LoopFunc:
         return _padded(found, dim, padding, corners)
 
     def body(at: Dims) -> Scalar:
-        taps = [_taps(mode, coordinate(at, k), x.dims[2 + k]) for k in range(spatial)]
+        taps = [taps_around(mode, coordinate(at, k), x.dims[2 + k]) for k in range(spatial)]
 
         def along(k: int, index: Dims) -> Scalar:
             if k == spatial:
@@ -79,7 +79,7 @@ def _lower_grid_sample(site: CallSite) -> LoopFunc:
             terms = []
             for position, weight in taps[k]:
                 load = partial(lambda p, k, index: along(k + 1, (*index, p)), k=k, index=index)
-                value = _pixel(position, x.dims[2 + k], padding, corners, load)
+                value = pixel(position, x.dims[2 + k], padding, corners, load)
                 terms.append(value if weight is None else value * weight)
             return reduce(lambda a, b: a + b, terms)
 
@@ -109,7 +109,7 @@ def _padded(x: Scalar, dim: Scalar, padding: str, corners: bool) -> Scalar:
     return select(inside, x, low + (span - op("abs", phase - span)))
 
 
-def _taps(mode: str, x: Scalar, dim: Expr) -> list[tuple[Expr, Scalar | None]]:
+def taps_around(mode: str, x: Scalar, dim: Expr) -> list[tuple[Expr, Scalar | None]]:
     """Pixels around a coordinate and their weights."""
     if mode == "nearest":
         return [(_position(x, dim), None)]
@@ -130,7 +130,7 @@ def _position(x: Scalar, dim: Expr) -> Expr:
     return as_expr(Opaque(cast(held, I64), -REACH, dim + REACH))
 
 
-def _pixel(
+def pixel(
     position: Expr, dim: Expr, padding: str, corners: bool, load: Callable[[Expr], Scalar]
 ) -> Scalar:
     """The value at a pixel that may lie outside the image."""

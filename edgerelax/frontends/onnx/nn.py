@@ -201,6 +201,37 @@ def max_pool(node: Node, x: Value) -> Value:
     return node.emit("max_pool", x, kernel=kernel, **attrs)
 
 
+@importer("DeformConv")
+def _deform_conv(node: Node) -> Result:
+    """What moved taps see, times the weights: a product for each group of channels."""
+    offset, bias, mask = node.value(2), node.input(3), node.input(4)
+    group, own = node.attr("group", 1), node.attr("offset_group", 1)
+    x, w = conv_operands(node, node.value(0), node.value(1), group)
+    kernel = tuple(d.as_int() or 0 for d in node.dims(w)[2:])
+    if len(kernel) != 2 or 0 in kernel:
+        raise node.unsupported(f"weights {w.annotation}: a kernel of two known dims is wanted")
+    steps = _strides_and_dilations(node, 2)
+    batch, channels, *size = node.dims(x)
+    pads = node.attr("pads", (0,) * 4)
+    place = tuple(
+        (size[k] + pads[k] + pads[k + 2] - (kernel[k] - 1) * steps[1][k] - 1) // steps[0][k] + 1
+        for k in (0, 1)
+    )
+    taps = kernel[0] * kernel[1]
+    offset = node.with_dims(offset, (batch, 2 * own * taps, *place))
+    mask = None if mask is None else node.with_dims(mask, (batch, own * taps, *place))
+    columns = node.emit(
+        "deform_columns", x, offset, mask, kernel=kernel, strides=steps[0], dilations=steps[1],
+        pads=pads[:2], groups=own,
+    )  # fmt: skip
+    rows = node.dims(w)[0]
+    inner, count = channels // group * taps, place[0] * place[1]
+    wide = node.reshape(columns, (batch, group, inner, count))
+    product = node.emit("matmul", node.reshape(w, (1, group, rows // group, inner)), wide)
+    result = node.reshape(product, (batch, rows, *place))
+    return result if bias is None else node.emit("add", result, node.reshape(bias, (rows, 1, 1)))
+
+
 @importer("MaxPool")
 def _max_pool(node: Node) -> Result:
     x = node.value(0)

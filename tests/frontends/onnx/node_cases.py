@@ -43,7 +43,7 @@ UNSUPPORTED_OPS: dict[str, str] = {
     **dict.fromkeys(("Bernoulli", "RandomUniformLike"), "random numbers"),
     **dict.fromkeys(("Adagrad", "Adam", "Momentum"), "training"),
     **dict.fromkeys(("Binarizer", "LabelEncoder", "TreeEnsemble"), "classic machine learning"),
-    **dict.fromkeys(("BitCast", "DeformConv", "Det"), "not written yet"),
+    **dict.fromkeys(("BitCast", "Det"), "not written yet"),
     "ImageDecoder": "decodes files",
 }  # fmt: skip
 """By operator, why a case of it is refused."""
