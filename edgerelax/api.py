@@ -73,6 +73,7 @@ def compile(
     quantise: str | Mapping[str, str] | None = None,
     cache: str | None = None,
     file: str | None = None,
+    inputs: Sequence[str] = (),
     libraries: Sequence[Library] = (),
     passes: Sequence[tuple[str, Pass]] = (),
 ) -> Executable:
@@ -97,13 +98,15 @@ def compile(
         cache: how a language model's cache stores keys and values: `f32` (so where nothing is
             said), `f16` or `int8` (docs/language.md).
         file: of a folder with several ONNX models, the name of the one to take.
+        inputs: initializers of an ONNX model that are inputs too and stay such: every run gives
+            them. Others are constants.
         libraries: functions that take the place of operators (docs/libraries.md).
         passes: passes of yours, each with the name of the one that it runs before
             (docs/builder.md).
     """
     quantiser = None if quantise is None else Quantiser.of(quantise)
     kind = None if cache is None else kind_of(cache)
-    module = _import(model, dims, quantiser, kind, file)
+    module = _import(model, dims, quantiser, kind, file, inputs)
     folder = None if dump is None else Path(dump)
     functions = _functions(libraries)
     options = Options(
@@ -121,6 +124,7 @@ def _import(
     quantiser: Quantiser | None,
     cache: Kind | None,
     file: str | None,
+    inputs: Sequence[str],
 ) -> Module:
     folder = isinstance(model, str | Path) and Path(model).is_dir()
     genai = folder and is_genai(model)
@@ -130,7 +134,10 @@ def _import(
             f"file {file!r} is for folders with config.json and ONNX models",
             hint="leave it out, or name such a folder",
         )
-    if isinstance(model, str | Path) and is_gguf(model):
+    is_file = isinstance(model, str | Path) and is_gguf(model)
+    if inputs and (folder or is_file or isinstance(model, Module)):
+        raise InputError("inputs with initializers are those of an ONNX model in one file")
+    if isinstance(model, str | Path) and is_file:
         return load_gguf(model, dims, quantiser, cache)
     if folder and not genai and not optimum:
         return load_hf(model, dims, quantiser, cache)
@@ -145,7 +152,7 @@ def _import(
         return load_genai(model, dims, cache) if genai else load_optimum(model, dims, cache, file)
     if cache is not None:
         raise no_cache("this model")
-    return model if isinstance(model, Module) else load_onnx(model, dims=dims)
+    return model if isinstance(model, Module) else load_onnx(model, dims=dims, inputs=inputs)
 
 
 def _is_optimum(folder: Path, file: str | None) -> bool:

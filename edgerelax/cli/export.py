@@ -54,6 +54,10 @@ def export(
     file: Annotated[
         str | None, typer.Option(help="Of a folder with several ONNX models, which to take.")
     ] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--input", help="An initializer that is an input too, and stays one."),
+    ] = None,
     library: Annotated[
         list[Path] | None,
         typer.Option(help="A Python file with libraries of yours (docs/libraries.md)."),
@@ -82,6 +86,7 @@ def export(
             quantise=quantise,
             cache=cache,
             file=file,
+            inputs=given or (),
             libraries=read_libraries(library or []),
         )
         compiled.save(output)

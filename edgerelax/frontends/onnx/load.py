@@ -1,7 +1,7 @@
 """`load`: an ONNX model as a module with one graph function, all its named dims symbolic."""
 
 from collections import ChainMap
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from edgerelax.frontends.onnx.tensors import element_type
 from edgerelax.frontends.onnx.walk import Frame, Unknown, Walk
 from edgerelax.ir.builder import Builder
 from edgerelax.ir.deduce import defined_by
-from edgerelax.ir.diagnostics import FormatError, UnsupportedError
+from edgerelax.ir.diagnostics import FormatError, InputError, UnsupportedError
 from edgerelax.ir.graph import Constant, GraphFunc, Module, Value, Var
 from edgerelax.ir.op import Array
 from edgerelax.ir.types import Tensor
@@ -29,16 +29,18 @@ def load(
     *,
     dims: Mapping[str, DimSpec] | None = None,
     name: str = "main",
+    inputs: Collection[str] = (),
 ) -> Module:
     """Import a model.
 
     `dims` says of a named dim which size it is, or the least and greatest sizes it may have;
-    without it any, 0 included. Raises FormatError, UnsupportedError (for all nodes at once),
-    ShapeError or InputError.
+    without it any, 0 included. `inputs` are initializers that are inputs of the graph too and stay
+    such: a caller gives them; all others are constants. Raises FormatError, UnsupportedError (for
+    all nodes at once), ShapeError or InputError.
     """
     source = read_model(model)
     proto = source.model
-    walk, frame, params = begin(proto, source.label, source.beside, dims)
+    walk, frame, params = begin(proto, source.label, source.beside, dims, kept=inputs)
     results = walk.graph(proto.graph, frame)
     walk.dimensions.finish()
     walk.report()
@@ -56,16 +58,18 @@ def begin(
     beside: Beside | None,
     dims: Mapping[str, DimSpec] | None = None,
     weights: Iterable[tuple[str, Array]] = (),
+    kept: Collection[str] = (),
 ) -> tuple[Walk, Frame, list[Var]]:
     """A walk about to start, its frame, and the parameters that stand for the graph's inputs.
 
-    `weights` are in the frame where the walk will not read those that are stored.
+    `weights` are in the frame where the walk will not read those that are stored. `kept` are
+    inputs although the graph has initializers for them.
     """
     builder = Builder()
     functions = {function_key(f): f for f in proto.functions}
     walk = Walk(builder, Dimensions(dims, builder.names), label, beside, functions)
     frame = Frame(ChainMap(), opsets(proto.opset_import), {}, "")
-    params = _params(walk, frame, proto.graph)
+    params = _params(walk, frame, proto.graph, kept)
     frame.names.update((name, walk.constant(name, data)) for name, data in weights)
     return walk, frame, params
 
@@ -76,9 +80,19 @@ def function_key(function: onnx.FunctionProto) -> tuple[str, str, str]:
     return domain, function.name, function.overload
 
 
-def _params(walk: Walk, frame: Frame, graph: onnx.GraphProto) -> list[Var]:
-    """The graph's inputs; those with an initializer are constants, as old models have them."""
-    constants = {t.name for t in graph.initializer}
+def _params(
+    walk: Walk, frame: Frame, graph: onnx.GraphProto, kept: Collection[str] = ()
+) -> list[Var]:
+    """The graph's inputs; those with an initializer are constants but for the `kept` ones."""
+    initializers = {t.name for t in graph.initializer}
+    defaults = [i.name for i in graph.input if i.name in initializers]
+    for name in kept:
+        if name not in defaults:
+            raise InputError(
+                f"{walk.label}: {name!r} is no input with an initializer",
+                hint=f"there are {', '.join(defaults) or 'none'}",
+            )
+    constants = initializers.difference(kept)
     inputs = [i for i in graph.input if i.name not in constants]
     shapes = [i.type.tensor_type.shape.dim for i in inputs]
     walk.dimensions.declare([d.dim_param.strip() for shape in shapes for d in shape])

@@ -287,3 +287,10 @@ def _mask_lengths(node: Node, mask: Value | None) -> Item:
     if mask is None:
         return node.emit("full", dims=node.dims(node.value(0))[:1], value=0, dtype=I32)
     return node.emit("reduce_sum", mask, axes=(1,), keepdims=False)
+
+
+@importer("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch", domain=MICROSOFT)
+def _generation(node: Node) -> Result:
+    raise node.unsupported(
+        "a whole loop of generation", hint="export the decoder inside it: tokens are drawn here"
+    )

@@ -46,6 +46,11 @@ def find(domain: str, name: str, version: int) -> Handler | None:
     return rows[at - 1][1] if at else None
 
 
+def names() -> set[tuple[str, str]]:
+    """Domains and names of all operators that have a row."""
+    return set(_ROWS)
+
+
 def nearest(domain: str, name: str) -> str:
     """A hint for an operator without a row: what it could be instead."""
     same_name = sorted({d or "ai.onnx" for d, n in _ROWS if n == name})

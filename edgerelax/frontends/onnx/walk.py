@@ -138,6 +138,8 @@ class Walk:
 
     def _initializers(self, graph: onnx.GraphProto, frame: Frame) -> None:
         for stored in graph.initializer:
+            if stored.name in frame.names.maps[0]:  # an input, whose default this is
+                continue
             frame.names[stored.name] = self.constant(stored.name, array_of(stored, self.beside))
         for sparse in graph.sparse_initializer:
             name = sparse.values.name

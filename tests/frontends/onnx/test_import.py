@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from edgerelax.frontends.onnx import load
-from edgerelax.ir.diagnostics import EdgeRelaxError, ShapeError, UnsupportedError
+from edgerelax.ir.diagnostics import EdgeRelaxError, InputError, ShapeError, UnsupportedError
 from edgerelax.ir.evaluate import evaluate
 from edgerelax.ir.graph import IfElse, MatchCast, Module, ReadInts
 from edgerelax.ir.rewrite import all_bindings
@@ -95,6 +95,12 @@ def test_initializers_that_are_inputs_too_are_constants() -> None:
     inputs = [value("x", ["n", 4]), value("w", [4])]
     proto = model([node("Add", ["x", "w"], ["y"])], inputs, ["y"], {"w": np.ones(4, np.float32)})
     assert [p.name for p in imported(proto).funcs["main"].params] == ["x"]
+    module = load(proto, inputs=["w"])
+    assert [p.name for p in module.funcs["main"].params] == ["x", "w"]
+    given = {"x": normal(2, 4), "w": normal(4)}
+    np.testing.assert_array_equal(evaluate(module, given)["y"], given["x"] + given["w"])
+    with pytest.raises(InputError, match=r"'x' is no input with an initializer"):
+        load(proto, inputs=["x"])
 
 
 def test_nodes_in_any_order() -> None:
