@@ -89,7 +89,8 @@ def test_contenders_take_turns_and_the_order_turns_round() -> None:
     log: list[str] = []
     race = Race([Fake("a", [10.0], log), Fake("b", [20.0], log)], Effort(2, 2, 60.0))
     records = race.run(cases=2, warm=1)
-    new = [["b 1"] * 4 + ["a 1"] * 4, ["a 1"] * 4 + ["b 1"] * 4]
+    each = {name: [f"{name} 0", *[f"{name} 1"] * 4] for name in "ab"}  # a usual call before
+    new = [each["b"] + each["a"], each["a"] + each["b"]]
     settle = {"a": ["a 0", "a 0 x50"], "b": ["b 0", "b 0 x25"]}
     both = [settle["a"] + settle["b"], settle["b"] + settle["a"]]
     starts = ["a start", "b start", *both[0], *new[0], "b start", "a start", *both[1], *new[1]]
@@ -163,8 +164,8 @@ def test_the_page_says_what_was_measured(tmp_path: Path) -> None:
     executable = api.compile(model.model)
     model.artifacts[()] = Artifact(tmp_path, 1.0, executable.artifact.manifest)
     log: list[str] = []
-    times: list[float | None] = [2.0] * 23
-    times[3], times[19] = 6.0, 3.0  # the first call at a size: after the start, in the second model
+    times: list[float | None] = [2.0] * 25
+    times[4], times[21] = 6.0, 3.0  # the first call at a size: after the start, in the second model
     fakes = [Fake("edgerelax", times, log), Fake("onnxruntime-1", [4.0], log)]
     told = contest.told(Race(fakes, Effort(1, 3, 9.0)).run(2, 1), model)
     (new,) = told["edgerelax"]["new_shapes"]
