@@ -13,10 +13,11 @@ from pathlib import Path
 from edgerelax.artifact.manifest import Source
 from edgerelax.artifact.pack import Compiled, pack
 from edgerelax.artifact.store import Artifact
-from edgerelax.codegen.lower import Lowered, Schedules, WeightTable, lower, workspaces
+from edgerelax.codegen.lower import Lowered, Schedules, lower
 from edgerelax.codegen.packed_weights import PackedWeights
 from edgerelax.codegen.shared_weights import share_weights
 from edgerelax.codegen.wasm import assemble, print_wat
+from edgerelax.codegen.weight_table import WeightTable
 from edgerelax.codegen.wgsl import print_wgsl
 from edgerelax.codegen.wgsl_halves import uses_halves
 from edgerelax.frontends.nn.quantise import QuantisedTensor
@@ -256,7 +257,7 @@ class _Variants:
             schedules = self._schedule_all(module, target)
             if runner.wants("share_weights"):
                 schedules = self._share(module, schedules, target)
-        temps = {key: workspaces(s) for key, s in schedules.items()}
+        temps = {key: s.workspaces for key, s in schedules.items()}
         allowed = {k: s.in_place for k, s in schedules.items() if runner.wants("in_place")}
         plan = _named(
             "plan_memory",

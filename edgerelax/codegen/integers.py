@@ -42,7 +42,7 @@ class Integers:
     def ahead(self, exprs: Iterable[Expr]) -> None:
         """Compute now what branches that follow may ask for, but for what could fail."""
         for expr in exprs:
-            if expr not in self._known and _cannot_fail(expr):
+            if expr not in self._known and cannot_fail(expr):
                 self.reg(expr)
 
     def cond(self, cond: Cond) -> Reg:
@@ -99,7 +99,7 @@ class Integers:
         return self.function.select(compare(test, self.function.const(0)), then, other)
 
 
-def _cannot_fail(expr: Expr) -> bool:
+def cannot_fail(expr: Expr) -> bool:
     """Whether nothing in it is divided by what may be 0."""
     divisions = (atom for atom in expr.atoms() if isinstance(atom, FloorDiv))
     return all(prove_nonneg(division.den - 1) is True for division in divisions)

@@ -5,10 +5,10 @@ capture regions keyed by the symbols that they depend on; reads, branches and co
 stand between.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from edgerelax.codegen.integers import Integers
+from edgerelax.codegen.integers import Integers, cannot_fail
 from edgerelax.codegen.kernel_table import Kernels
 from edgerelax.codegen.libraries import Libraries, LibraryCall, dims_of, grid_of
 from edgerelax.codegen.packed_weights import PackedWeights, packed_of
@@ -20,7 +20,9 @@ from edgerelax.codegen.program import (
     Reg,
 )
 from edgerelax.codegen.signature import check_symbol, match_inputs
+from edgerelax.codegen.weight_table import WeightTable
 from edgerelax.ir import graph
+from edgerelax.ir.deduce import symbols_inside
 from edgerelax.ir.diagnostics import PassError
 from edgerelax.ir.graph import (
     Block,
@@ -32,40 +34,22 @@ from edgerelax.ir.graph import (
     MatchCast,
     Module,
     ReadInts,
+    Repeat,
     ToDevice,
     Value,
     Var,
+    body_symbols,
     inputs_of,
     module_states,
     results_of,
     states,
 )
 from edgerelax.ir.kernel import Kernel
-from edgerelax.ir.plan import MemoryPlan, Place, Schedule, shared_slabs
-from edgerelax.ir.scalar import Buffer
+from edgerelax.ir.plan import MemoryPlan, Place, Schedule, crossing, shared_slabs
 from edgerelax.ir.types import Shape, Tensor, Tuple, as_tensor, tensor_bytes
 from edgerelax.sym import Expr, Symbol, prove_eq, prove_nonneg
 
 Schedules = Mapping[tuple[str, str], Schedule]  # (loop function, device)
-
-
-@dataclass(slots=True)
-class WeightTable:
-    """The weights of an artifact, which its programs share: equal ones are one, in order."""
-
-    weights: list[Constant] = field(default_factory=list)
-    _by_identity: dict[Constant, int] = field(default_factory=dict)
-    _by_content: dict[Hashable, int] = field(default_factory=dict)
-
-    def index(self, constant: Constant) -> int:
-        """The weight's number; it is added if it is new."""
-        found = self._by_identity.get(constant)
-        if found is None:
-            found = self._by_content.setdefault(constant.content(), len(self.weights))
-            if found == len(self.weights):
-                self.weights.append(constant)
-            self._by_identity[constant] = found
-        return found
 
 
 @dataclass(slots=True)
@@ -159,6 +143,7 @@ class _Function:
         self.reads: dict[Value, tuple[Reg, ...]] = {}
         self.checked: set[Expr] = set()  # dims that are not negative
         self.slabs = slabs
+        self.varying: set[Symbol] = set()  # symbols that have another value in each run of a loop
         self.grown = {k for k, s in enumerate(plan.slabs) if s.size.as_int() is not None}
         match_inputs(self.f, self.integers, self.params)
         self._ensure_known_slabs()
@@ -200,6 +185,8 @@ class _Function:
                 self._to_device(binding, value, device)
             case IfElse() as branch:
                 self._if_else(binding, branch)
+            case Repeat() as repeat:
+                self._repeat(binding, repeat)
             case other:
                 raise PassError(f"{type(other).__name__} cannot be lowered to the VM")
 
@@ -216,11 +203,8 @@ class _Function:
         if not self.capture:
             self._launch_all(calls)
             return
-        symbols: set[Symbol] = set()
-        for binding, call in calls:
-            symbols |= self._symbols(binding, call)
-        keys = [self.integers.symbols[s] for s in sorted(symbols, key=lambda s: s.name)]
-        with self.integers.scope(), self.f.region(device, keys):
+        keys, late = self._keys(calls)
+        with self.integers.scope(), self.f.region(device, keys, late):
             self._launch_all(calls)
 
     def _check_sizes(self, binding: graph.Binding) -> None:
@@ -252,7 +236,26 @@ class _Function:
         kernel = self.builder.library(number, len(places), len(dims))
         self.f.dispatch(kernel, self.integers.reg(grid_of(results)), places, dims)
 
+    def _keys(
+        self, calls: Sequence[tuple[graph.Binding, CallTIR | CallLibrary]]
+    ) -> tuple[list[Reg], list[Reg]]:
+        """What a region depends on, and scalars alone that change with the runs of a loop."""
+        symbols: set[Symbol] = set()
+        varying: dict[Expr, None] = {}
+        for binding, call in calls:
+            symbols |= self._symbols(binding, call)
+            if isinstance(call, CallTIR):
+                schedule = self.schedules[call.func, call.device]
+                kernels = (k for v in schedule.versions for k in v.kernels)
+                scalars = (e for k in kernels for e in self.kernels.scalars(k))
+                varying |= dict.fromkeys(e for e in scalars if e.symbols() & self.varying)
+        symbols |= {s for e in varying if not cannot_fail(e) for s in e.symbols()}
+        late = {self.integers.reg(e): None for e in varying if not e.symbols() <= symbols}
+        keys = [self.integers.symbols[s] for s in sorted(symbols, key=lambda s: s.name)]
+        return keys, list(late)
+
     def _symbols(self, binding: graph.Binding, call: CallTIR | CallLibrary) -> set[Symbol]:
+        """What a launch depends on, but for scalars that vary."""
         values = (*call.args, *self._results(binding))
         exprs = [e for v in values for e in self._place_exprs(v)]
         exprs += [e for v in values if isinstance(call, CallLibrary) for e in dims_of(v)]
@@ -260,7 +263,9 @@ class _Function:
             exprs += [e for p in self.plan.workspaces.get(binding, ()) for e in (p.offset, p.bytes)]
             for version in self.schedules[call.func, call.device].versions:
                 exprs += [c.expr for c in version.guards]
-                exprs += [e for k in version.kernels for e in (k.grid, *(x for _, x in k.scalars))]
+                exprs += [k.grid for k in version.kernels]
+                scalars = (e for k in version.kernels for _, e in k.scalars)
+                exprs += [e for e in scalars if e.symbols().isdisjoint(self.varying)]
         return {s for e in exprs for s in e.symbols()}
 
     def _ensure_slabs(self, calls: Sequence[tuple[graph.Binding, CallTIR | CallLibrary]]) -> None:
@@ -303,7 +308,7 @@ class _Function:
         schedule = self.schedules[call.func, call.device]
         buffers, pairs = self._buffers(binding, call), self.plan.in_place.get(binding, {})
         places = self.plan.workspaces.get(binding, ())
-        lifted = dict(zip(workspaces(schedule), places, strict=True))
+        lifted = dict(zip(schedule.workspaces, places, strict=True))
         done = self.f.label()
         self.integers.ahead(self.kernels.integers(schedule))  # not in branches: layers are alike
         for version in schedule.versions:
@@ -495,6 +500,65 @@ class _Function:
                     self._copy(target, source)
         self.grown, self.checked = grown, checked
 
+    def _repeat(self, binding: graph.Binding, repeat: Repeat) -> None:
+        f, homes = self.f, self._results(binding)
+        for home, value in zip(homes, repeat.initial, strict=True):
+            self._ensure(self.plan.places[home])
+            self._carry(home, value)
+        trips, counter = self.integers.reg(repeat.trips), f.move(f.const(0))
+        integers = [f.move(self.integers.reg(e)) for e in repeat.first]
+        head, done = f.label(), f.label()
+        f.place(head)
+        f.jump_if_zero(f.ge(trips, f.add(counter, f.const(1))), done)
+        grown, checked, varying = set(self.grown), set(self.checked), set(self.varying)
+        with self.integers.scope():
+            self.integers.define(repeat.counter, counter)
+            for symbol, register in zip(repeat.symbols, integers, strict=True):
+                self.integers.define(symbol, register)
+            self.varying |= symbols_inside(repeat.body) | set(body_symbols(repeat))
+            self.block(repeat.body)
+            after = [f.move(self.integers.reg(e)) for e in repeat.next]
+            going = None if repeat.going is None else self.integers.reg(repeat.going)
+            self._next(binding, repeat)
+        self.grown, self.checked, self.varying = grown, checked, varying
+        for source, register in zip(after, integers, strict=True):
+            f.move(source, register)
+        f.add(counter, f.const(1), counter)
+        if going is not None:
+            f.jump_if_zero(going, done)
+        f.jump(head)
+        f.place(done)
+        for symbol, register in zip(repeat.after, integers, strict=True):
+            self.integers.define(symbol, register)
+
+    def _next(self, binding: graph.Binding, repeat: Repeat) -> None:
+        """Bring to its places what the next run takes: what crosses by way of a workspace."""
+        homes, results = self._results(binding), repeat.body.results
+        aside = dict(
+            zip(
+                crossing(repeat, self.plan.root),
+                self.plan.workspaces.get(binding, ()),
+                strict=True,
+            )
+        )
+        for k, place in aside.items():
+            self._ensure(place)
+            device = self.plan.slabs[place.slab].device
+            self.f.copy(device, self._slab_binding(place), self._own_range(results[k], device))
+        for k, home in enumerate(homes):
+            if k not in aside:
+                self._carry(home, results[k])
+        for k, place in aside.items():
+            device, target = self.plan.slabs[place.slab].device, self.plan.places[homes[k]]
+            self.f.copy(device, self._slab_binding(target), self._slab_binding(place))
+
+    def _carry(self, home: Value, value: Value) -> None:
+        """Copy a value to the place of what a loop carries, if it is not there already."""
+        place = self.plan.places[home]
+        if self.plan.places.get(self.plan.root(value)) != place:
+            device = self.plan.slabs[place.slab].device
+            self.f.copy(device, self._slab_binding(place), self._own_range(value, device))
+
     def _copy(self, target: Value, source: Value) -> None:
         place = self.plan.places[target]
         size = self.integers.reg(_bytes(source))
@@ -522,11 +586,6 @@ class _Function:
             dims = [self.integers.reg(d) for d in tensor.dims]
             device = self._home(value)
             self.f.output(k, device, self._binding(value, device), dims)
-
-
-def workspaces(schedule: Schedule) -> tuple[Buffer, ...]:
-    """The workspaces of all versions, in the order in which the plan places them."""
-    return tuple(dict.fromkeys(t for v in schedule.versions for t in v.temps))
 
 
 def _dtype_rank(value: Value) -> tuple:  # type: ignore[type-arg]

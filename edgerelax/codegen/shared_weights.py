@@ -10,7 +10,15 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from edgerelax.codegen.packed_weights import packed_of
-from edgerelax.ir.graph import Binding, CallTIR, Constant, IfElse, Module, Value, blocks, operands
+from edgerelax.ir.graph import (
+    Binding,
+    CallTIR,
+    Constant,
+    Module,
+    Value,
+    blocks,
+    direct_operands,
+)
 from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.plan import Packed, Schedule
 from edgerelax.schedule.by_index import Forms, over_layouts
@@ -90,10 +98,8 @@ class _Weights:
 
     def _add(self, binding: Binding) -> None:
         call = binding.value
-        if isinstance(call, IfElse):
-            return  # its arms are blocks of their own; what it tests is in no other layout
         if not isinstance(call, CallTIR):
-            self._keep(operands(call))
+            self._keep(direct_operands(call))  # nested bodies are blocks of their own
             return
         key = call.func, call.device
         schedule = self._schedules[key]

@@ -29,6 +29,7 @@ from edgerelax.ir.deduce import (
     lca,
     signature,
     subsumes,
+    symbols_defined,
 )
 from edgerelax.ir.diagnostics import InputError, ShapeError, UnsupportedError
 from edgerelax.ir.dtypes import DType
@@ -48,8 +49,11 @@ from edgerelax.ir.graph import (
     MatchCast,
     Module,
     ReadInts,
+    Repeat,
     Value,
     Var,
+    bodies,
+    body_symbols,
     used_symbols,
 )
 from edgerelax.ir.loop import LoopFunc
@@ -163,11 +167,7 @@ class Builder:
         """Take over a binding as it is, its name included."""
         self.names.taken.add(binding.var.name)
         self._scopes[-1].bindings.append(binding)
-        match binding.value:
-            case MatchCast():
-                self.define(defined_by(binding.var.annotation) - self.visible)
-            case IfElse(symbols=symbols):
-                self.define(symbols)
+        self.define(symbols_defined(binding) - self.visible)
 
     def _deduce(self, value: Expression, name: str, origin: str) -> Annotation | None:
         match value:
@@ -328,6 +328,24 @@ class Builder:
         whole = self.emit_branch(IfElse(cond, blocks[0], blocks[1]), name, origin)
         return self.fields(whole)
 
+    def emit_repeat(self, repeat: Repeat, name: str = "", origin: str = "") -> Var:
+        """Bind a loop whose body is built.
+
+        Raises ShapeError where a run gives another dtype or rank, or surely other dims, than the
+        next one takes; dims that may differ must have been checked in the body.
+        """
+        for param, first, after in zip(
+            repeat.params, repeat.initial, repeat.body.results, strict=True
+        ):
+            for value in (first, after):
+                if subsumes(param.annotation, value.annotation) is not Fit.PASS:
+                    raise ShapeError(
+                        f"a loop carries {param.name} as {param.annotation} and gets "
+                        f"{value.annotation}",
+                        origin=origin,
+                    )
+        return self.emit(repeat, name, origin, Tuple(tuple(p.annotation for p in repeat.params)))
+
     def emit_branch(self, branch: IfElse, name: str = "", origin: str = "") -> Var:
         """Bind a branch whose arms are built; its symbols are found anew, old ones kept."""
         then, other = branch.then.results, branch.other.results
@@ -432,6 +450,8 @@ def _hint(value: Expression) -> str:
             return "tuple"
         case IfElse():
             return "branch"
+        case Repeat():
+            return "loop"
     return "v"
 
 
@@ -543,10 +563,7 @@ def _strays(block: Block, defined: set[Symbol]) -> Iterator[tuple[str, set[Symbo
     for binding in block.bindings:
         value, var = binding.value, binding.var
         yield var.name, used_symbols(value) - visible
-        if isinstance(value, MatchCast):
-            visible |= defined_by(var.annotation)
-        elif isinstance(value, IfElse):
-            yield from _strays(value.then, visible)
-            yield from _strays(value.other, visible)
-            visible.update(value.symbols)
+        for body in bodies(value):
+            yield from _strays(body, visible | set(body_symbols(value)))
+        visible |= symbols_defined(binding)
         yield var.name, symbols_of(var.annotation) - visible

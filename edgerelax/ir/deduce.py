@@ -9,6 +9,8 @@ from enum import IntEnum
 
 from edgerelax.ir.diagnostics import ShapeError
 from edgerelax.ir.graph import (
+    Binding,
+    Block,
     Call,
     Constant,
     Expression,
@@ -16,10 +18,14 @@ from edgerelax.ir.graph import (
     GraphFunc,
     MakeShape,
     MakeTuple,
+    MatchCast,
     ReadInts,
     ToDevice,
     Value,
     Var,
+    blocks,
+    body_symbols,
+    symbols_after,
 )
 from edgerelax.ir.op import CallSite
 from edgerelax.ir.types import (
@@ -188,6 +194,19 @@ def erase_to(annotation: Annotation, visible: Set[Symbol]) -> Annotation:
 def defined_by(annotation: Annotation) -> set[Symbol]:
     """The symbols that a parameter or match_cast of this annotation can define: the bare ones."""
     return {e.atom for e in exprs_of(annotation) if isinstance(e.atom, Symbol)}
+
+
+def symbols_defined(binding: Binding) -> set[Symbol]:
+    """Symbols that a binding can define for what follows: those of a match_cast, after bodies."""
+    if isinstance(binding.value, MatchCast):
+        return defined_by(binding.var.annotation)
+    return set(symbols_after(binding.value))
+
+
+def symbols_inside(block: Block) -> set[Symbol]:
+    """Symbols that a block defines, and what nests in it."""
+    bindings = [b for inner in blocks(block) for b in inner.bindings]
+    return {s for b in bindings for s in (*symbols_defined(b), *body_symbols(b.value))}
 
 
 def signature(func: GraphFunc) -> Signature:

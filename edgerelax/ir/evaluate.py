@@ -28,6 +28,7 @@ from edgerelax.ir.graph import (
     MatchCast,
     Module,
     ReadInts,
+    Repeat,
     ToDevice,
     Value,
     Var,
@@ -160,6 +161,8 @@ class _Run:
                 return self.value(source, values)
             case IfElse():
                 return self.branch(value, values, sizes)
+            case Repeat():
+                return self.repeat(value, values, sizes)
             case Var() | Constant():
                 return self.value(value, values)
         raise TypeError(f"{type(value).__name__} has no meaning here")
@@ -186,6 +189,22 @@ class _Run:
         for symbol, expr in zip(branch.symbols, exprs, strict=True):
             sizes[symbol] = expr.eval(inner)
         return results
+
+    def repeat(self, repeat: Repeat, values: dict[Value, Any], sizes: Sizes) -> tuple[Any, ...]:
+        carried = tuple(self.value(v, values) for v in repeat.initial)
+        integers = tuple(e.eval(sizes) for e in repeat.first)
+        for run in range(repeat.trips.eval(sizes)):
+            inner = {**sizes, repeat.counter: run}
+            inner.update(zip(repeat.symbols, integers, strict=True))
+            given = zip(repeat.params, carried, strict=True)
+            carried = self.block(repeat.body, {**values, **dict(given)}, inner)
+            for param, value in zip(repeat.params, carried, strict=True):
+                check_value(param, value, sizes)
+            integers = tuple(e.eval(inner) for e in repeat.next)
+            if repeat.going is not None and repeat.going.eval(inner) == 0:
+                break
+        sizes.update(zip(repeat.after, integers, strict=True))
+        return carried
 
 
 def _settled(result: Any) -> Any:

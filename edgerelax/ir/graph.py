@@ -161,9 +161,34 @@ class IfElse:
     other_symbols: tuple[Expr, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Repeat:
+    """A body run again and again: `trips` times (below 1: never), or until it says to stop.
+
+    What a run gives the next one takes. Tensors: `params[k]` is first `initial[k]`, then the body's
+    result k, of the same dtype and dims. Integers of the host: `symbols[k]` is first `first[k]`,
+    then `next[k]`. In the body `counter` is the number of the run, from 0. `going` is an integer
+    of the body: where it is 0, this run was the last; None: it always goes on.
+
+    The binding's annotation is a Tuple with one field per param, what the last run left. After it
+    `after[k]` are the integers; no outer scope defines them.
+    """
+
+    trips: Expr
+    counter: Symbol
+    initial: tuple[Value, ...]
+    params: tuple[Var, ...]
+    body: "Block"
+    symbols: tuple[Symbol, ...] = ()
+    first: tuple[Expr, ...] = ()
+    next: tuple[Expr, ...] = ()
+    after: tuple[Symbol, ...] = ()
+    going: Expr | None = None
+
+
 Expression = (
     Call | CallTIR | CallLibrary | CallGraph | MatchCast | ReadInts
-    | MakeShape | MakeTuple | GetItem | ToDevice | IfElse | Constant | Var
+    | MakeShape | MakeTuple | GetItem | ToDevice | IfElse | Repeat | Constant | Var
 )  # fmt: skip
 
 
@@ -177,7 +202,10 @@ class Binding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Straight-line bindings and the values it gives; without IfElse and reads it is dataflow."""
+    """Straight-line bindings and the values it gives.
+
+    Without nested bodies and reads it is dataflow.
+    """
 
     bindings: tuple[Binding, ...]
     results: tuple[Value, ...]
@@ -217,8 +245,69 @@ def states(func: GraphFunc) -> dict[Var, Value]:
     return {params[name]: results[name] for name in func.attrs.get("states", ())}
 
 
+def bodies(value: Expression) -> tuple[Block, ...]:
+    """The blocks inside an expression, of which each may run, or run often: arms, loop bodies."""
+    match value:
+        case IfElse():
+            return value.then, value.other
+        case Repeat():
+            return (value.body,)
+    return ()
+
+
+def with_bodies(value: Expression, inner: Iterable[Block]) -> Expression:
+    """The same expression with other blocks inside, as many as `bodies` gives."""
+    match value:
+        case IfElse():
+            then, other = inner
+            return replace(value, then=then, other=other)
+        case Repeat():
+            (body,) = inner
+            return replace(value, body=body)
+    return value
+
+
+def body_params(value: Expression) -> tuple[Var, ...]:
+    """Values that an expression defines inside its bodies."""
+    return value.params if isinstance(value, Repeat) else ()
+
+
+def body_symbols(value: Expression) -> tuple[Symbol, ...]:
+    """Symbols that an expression defines inside its bodies."""
+    return (value.counter, *value.symbols) if isinstance(value, Repeat) else ()
+
+
+def symbols_after(value: Expression) -> tuple[Symbol, ...]:
+    """Symbols that an expression with bodies defines for what follows it."""
+    match value:
+        case IfElse():
+            return value.symbols
+        case Repeat():
+            return value.after
+    return ()
+
+
+def body_exprs(value: Expression) -> tuple[Expr, ...]:
+    """Integers that an expression takes from the scopes of its bodies."""
+    match value:
+        case IfElse():
+            return value.then_symbols + value.other_symbols
+        case Repeat(going=going):
+            return value.next if going is None else (*value.next, going)
+    return ()
+
+
 def operands(value: Expression) -> tuple[Value, ...]:
-    """Values that an expression uses directly; for IfElse also those its arms use from outside."""
+    """Values that an expression uses, those included that its bodies use from outside."""
+    inner = [v for body in bodies(value) for v in free_values(body)]
+    if not inner:
+        return direct_operands(value)
+    own = set(body_params(value))
+    return (*direct_operands(value), *(v for v in inner if v not in own))
+
+
+def direct_operands(value: Expression) -> tuple[Value, ...]:
+    """Values that an expression uses itself; not what only its bodies use."""
     match value:
         case Call():
             return tuple(a for a in value.args if a is not None)
@@ -229,8 +318,9 @@ def operands(value: Expression) -> tuple[Value, ...]:
         case MakeTuple():
             return value.fields
         case IfElse():
-            cond = (value.cond,) if isinstance(value.cond, (Var, Constant)) else ()
-            return (*cond, *free_values(value.then), *free_values(value.other))
+            return (value.cond,) if isinstance(value.cond, (Var, Constant)) else ()
+        case Repeat():
+            return value.initial
         case Var() | Constant():
             return (value,)
     return ()
@@ -248,6 +338,8 @@ def used_symbols(value: Expression) -> set[Symbol]:
             exprs = [e for _, e in symbols]
         case IfElse(cond=Expr() as cond):
             exprs = [cond]
+        case Repeat():
+            exprs = [value.trips, *value.first]
     return {s for e in exprs for s in e.symbols()}
 
 
@@ -262,9 +354,8 @@ def blocks(block: Block) -> Iterator[Block]:
     """A block and all blocks inside it."""
     yield block
     for binding in block.bindings:
-        if isinstance(binding.value, IfElse):
-            yield from blocks(binding.value.then)
-            yield from blocks(binding.value.other)
+        for body in bodies(binding.value):
+            yield from blocks(body)
 
 
 def inputs_of(func: GraphFunc) -> tuple[Var, ...]:

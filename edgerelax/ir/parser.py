@@ -22,6 +22,7 @@ from edgerelax.ir.graph import (
     MatchCast,
     Module,
     ReadInts,
+    Repeat,
     ToDevice,
     Value,
     Var,
@@ -33,7 +34,8 @@ from edgerelax.ir.parse_text import TextReader, decorator, fault, named_call, on
 from edgerelax.ir.printer import VERSION
 from edgerelax.sym import Expr, Symbol
 
-Arm = tuple[Block, tuple[Symbol, ...], tuple[Expr, ...]]
+Inner = tuple[Block, tuple[Symbol, ...], tuple[Expr, ...], Expr | None]
+"""A nested body, the symbols it defines for what follows, what they are, whether to go on."""
 
 
 def parse(
@@ -146,10 +148,14 @@ class _FuncParser:
         for stmt in todo:
             match stmt:
                 case ast.AnnAssign(target=ast.Name(id=name), annotation=kind, value=None):
-                    branch = next(todo, None)
-                    if not isinstance(branch, ast.If):
-                        raise fault(stmt, "a declaration without a value stands before an if")
-                    value: Expression = self._branch(name, branch)
+                    match next(todo, None):
+                        case ast.If() as branch:
+                            value: Expression = self._branch(name, branch)
+                        case ast.For() as loop:
+                            value = self._repeat(name, loop)
+                        case _:
+                            what = "a declaration without a value stands before an if or a for"
+                            raise fault(stmt, what)
                 case ast.AnnAssign(
                     target=ast.Name(id=name), annotation=kind, value=ast.expr() as e
                 ):
@@ -167,13 +173,55 @@ class _FuncParser:
                 cond: Value | Expr = self.reader.expr(size)
             case test:
                 cond = self.value(test)
-        then, symbols, then_symbols = self._arm(name, node, node.body)
-        other, other_names, other_symbols = self._arm(name, node, node.orelse)
+        then, symbols, then_symbols, more = self._inner(name, node, node.body)
+        other, other_names, other_symbols, others = self._inner(name, node, node.orelse)
         if symbols != other_names:
             raise fault(node, "both arms define the same dims in the same order")
+        if more or others:
+            raise fault(node, "an arm does not say whether to go on")
         return IfElse(cond, then, other, symbols, then_symbols, other_symbols)
 
-    def _arm(self, name: str, node: ast.If, body: Sequence[ast.stmt]) -> Arm:
+    def _repeat(self, name: str, node: ast.For) -> Repeat:
+        match node.target, node.iter:
+            case (
+                ast.Name() | ast.Tuple() as target,
+                ast.Call(func=ast.Name(id="repeat"), args=[trips, *first], keywords=[]),
+            ) if not node.orelse:
+                names = [target] if isinstance(target, ast.Name) else target.elts
+            case _:
+                raise fault(node, "a loop is for i, … in repeat(dim, …)")
+        outer = dict(self.scope)
+        counter, *symbols = (self._symbol(n, n) for n in names)
+        params: list[Var] = []
+        initial: list[Value] = []
+        for stmt in node.body:
+            match stmt:
+                case ast.AnnAssign(
+                    target=ast.Name(id=own),
+                    annotation=kind,
+                    value=ast.Call(func=ast.Name(id="carried"), args=[value], keywords=[]),
+                ):
+                    params.append(Var(own, self.reader.annotation(kind)))
+                    initial.append(self.value(value))
+                case _:
+                    break
+        self.scope.update((p.name, p) for p in params)
+        body, after, following, going = self._inner(name, node, node.body[len(params) :])
+        self.scope = outer
+        return Repeat(
+            self.reader.expr(trips),
+            counter,
+            tuple(initial),
+            tuple(params),
+            body,
+            tuple(symbols),
+            tuple(map(self.reader.expr, first)),
+            following,
+            after,
+            going,
+        )
+
+    def _inner(self, name: str, node: ast.stmt, body: Sequence[ast.stmt]) -> Inner:
         outer = dict(self.scope)
         match body[-1] if body else None:
             case ast.Assign(
@@ -181,13 +229,17 @@ class _FuncParser:
                 value=ast.Call(func=ast.Name(id="results"), args=args, keywords=words),
             ) if target == name:
                 bindings = self._bindings(body[:-1])
+                going: Expr | None = None
+                match args:
+                    case [*given, ast.Call(func=ast.Name(id="dim"), args=[size], keywords=[])]:
+                        args, going = given, self.reader.expr(size)
                 results = tuple(self.value(a) for a in args)
                 symbols = tuple(self.reader.symbol(w.arg, w.value) for w in words)
                 exprs = tuple(self.reader.expr(w.value) for w in words)
             case _:
-                raise fault(node, f"each arm ends in {name} = results(…)")
+                raise fault(node, f"a nested body ends in {name} = results(…)")
         self.scope = outer
-        return Block(tuple(bindings), results), symbols, exprs
+        return Block(tuple(bindings), results), symbols, exprs, going
 
     def _expression(self, node: ast.expr) -> Expression:
         match node:

@@ -1,9 +1,9 @@
 """Records that late passes leave on a module: schedules of loop functions and the memory plan."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from edgerelax.ir.graph import Binding, Value, Var
+from edgerelax.ir.graph import Binding, Repeat, Value, Var
 from edgerelax.ir.kernel import Kernel
 from edgerelax.ir.loop import LoopFunc, Stage
 from edgerelax.ir.scalar import Buffer, Load, Scalar, rewrite
@@ -81,6 +81,11 @@ class Schedule:
     reasons: tuple[str, ...] = ()  # why other strategies were not taken
 
     @property
+    def workspaces(self) -> tuple[Buffer, ...]:
+        """The workspaces of all versions, in the order in which the plan places them."""
+        return tuple(dict.fromkeys(t for v in self.versions for t in v.temps))
+
+    @property
     def in_place(self) -> tuple[tuple[str, str], ...]:
         """The operands and outputs that every version lets share a place."""
         first, *others = (v.in_place for v in self.versions)
@@ -117,6 +122,18 @@ def shared_slabs(plans: Sequence[Sequence[Slab]]) -> tuple[list[Slab], list[list
     return table, numbers
 
 
+def crossing(repeat: Repeat, root: Callable[[Value], Value]) -> tuple[int, ...]:
+    """Which of what a loop carries is, in the next run, what another of it was in this one.
+
+    These leave their places before the others are written there. `root` gives the value that owns
+    the bytes of another.
+    """
+    params = {p: k for k, p in enumerate(repeat.params)}
+    roots = map(root, repeat.body.results)
+    before = (params.get(r) if isinstance(r, Var) else None for r in roots)
+    return tuple(k for k, j in enumerate(before) if j is not None and j != k)
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a tensor lies: `bytes` from `offset` in a slab."""
@@ -133,7 +150,9 @@ class MemoryPlan:
     `aliases` maps a view to the value whose bytes it renames, `fields` a tuple result and an index
     to the planned value, `devices` a planned value to where it lives. `in_place` maps a call to the
     outputs that take the place of operands, by the names of its function's buffers (operand:
-    output). `states` maps values that lie over a state's bytes to the state. `lower_bound` and
+    output). `states` maps values that lie over a state's bytes to the state. What a loop carries
+    has one place, that of the loop's result: so have the body's parameter, and an initial or next
+    value where it needs no copy. A loop's workspaces are for what is `crossing`. `lower_bound` and
     `unplanned` are bytes: the largest sum of live tensors, and their total if nothing is reused;
     None where a size is unbounded.
     """

@@ -34,10 +34,13 @@ from edgerelax.ir.graph import (
     MatchCast,
     Module,
     ReadInts,
+    Repeat,
     ToDevice,
     Value,
     Var,
     blocks,
+    body_exprs,
+    body_symbols,
     operands,
 )
 from edgerelax.ir.loop import LoopFunc
@@ -177,6 +180,8 @@ class _FuncPrinter:
         kind = self.spelling.annotation(var.annotation)
         if isinstance(binding.value, IfElse):
             return self._branch(var, kind, binding.value, indent, comment)
+        if isinstance(binding.value, Repeat):
+            return self._repeat(var, kind, binding.value, indent, comment)
         text = self.expression(binding.value)
         return [f"{indent}{self.value(var)}: {kind} = {text}{comment}"]
 
@@ -190,14 +195,38 @@ class _FuncPrinter:
             if k:
                 lines.append(f"{indent}else:")
             lines += self.block(arm, f"{indent}    ")
-            parts = [self.value(r) for r in arm.results]
-            pairs = zip(branch.symbols, exprs, strict=False)
-            parts += [f"{self.spelling.symbols[s]}={self.spelling.expr(e)}" for s, e in pairs]
-            lines.append(f"{indent}    {name} = results({', '.join(parts)})")
+            results = self._results(arm, branch.symbols, exprs)
+            lines.append(f"{indent}    {name} = {results}")
         return lines
 
+    def _repeat(self, var: Var, kind: str, repeat: Repeat, indent: str, comment: str) -> list[str]:
+        expr, name = self.spelling.expr, self.value(var)
+        integers = ", ".join(self.spelling.symbols[s] for s in (repeat.counter, *repeat.symbols))
+        first = ", ".join(map(expr, (repeat.trips, *repeat.first)))
+        lines = [f"{indent}{name}: {kind}{comment}", f"{indent}for {integers} in repeat({first}):"]
+        for param, value in zip(repeat.params, repeat.initial, strict=False):
+            own = self.spelling.annotation(param.annotation)
+            text = f"{self.value(param)}: {own} = carried({self.value(value)})"
+            lines.append(f"{indent}    {text}")
+        lines += self.block(repeat.body, f"{indent}    ")
+        going = [] if repeat.going is None else [f"dim({expr(repeat.going)})"]
+        results = self._results(repeat.body, repeat.after, repeat.next, going)
+        return [*lines, f"{indent}    {name} = {results}"]
+
+    def _results(
+        self,
+        block: Block,
+        symbols: Iterable[Symbol],
+        exprs: Iterable[Expr],
+        more: Iterable[str] = (),
+    ) -> str:
+        """How a nested body ends."""
+        pairs = zip(symbols, exprs, strict=False)
+        words = [f"{self.spelling.symbols[s]}={self.spelling.expr(e)}" for s, e in pairs]
+        return _call("results", (*map(self.value, block.results), *more), words)
+
     def expression(self, value: Expression) -> str:
-        """The right-hand side of a binding; not for branches."""
+        """The right-hand side of a binding; not for branches and loops."""
         keywords = self.spelling.keywords
         match value:
             case Call(op=op, args=args, attrs=attrs):
@@ -292,9 +321,14 @@ def _binding_symbols(binding: Binding) -> Iterator[Symbol]:
                 yield from _sorted(expr.symbols())
         case IfElse() as branch:
             yield from branch.symbols
-            exprs = (*branch.then_symbols, *branch.other_symbols)
             cond = (branch.cond,) if isinstance(branch.cond, Expr) else ()
-            for expr in (*cond, *exprs):
+            for expr in (*cond, *body_exprs(branch)):
+                yield from _sorted(expr.symbols())
+        case Repeat() as repeat:
+            yield from (*body_symbols(repeat), *repeat.after)
+            for param in repeat.params:
+                yield from _annotation_symbols(param.annotation)
+            for expr in (repeat.trips, *repeat.first, *body_exprs(repeat)):
                 yield from _sorted(expr.symbols())
 
 

@@ -19,7 +19,14 @@ from dataclasses import replace
 from typing import Any
 
 from edgerelax.ir.builder import Builder
-from edgerelax.ir.deduce import Fit, deduce, defined_by, substitute_annotation, subsumes
+from edgerelax.ir.deduce import (
+    Fit,
+    deduce,
+    defined_by,
+    substitute_annotation,
+    subsumes,
+    symbols_inside,
+)
 from edgerelax.ir.graph import (
     Binding,
     Block,
@@ -33,6 +40,7 @@ from edgerelax.ir.graph import (
     MakeShape,
     MatchCast,
     Module,
+    Repeat,
     Value,
     Var,
     blocks,
@@ -68,10 +76,9 @@ def emit_body(
 
     `symbols` are those of its parameters; what the body itself defines gets fresh names.
     """
-    inside = {s for block in blocks(func.body) for b in block.bindings for s in _defined(b)}
     values: dict[Value, Value] = dict(zip(func.params, args, strict=True))
     walk = _Walk(builder, _keep, values, {s: e for s, e in symbols.items()})
-    for symbol in sorted(inside - symbols.keys(), key=str):
+    for symbol in sorted(symbols_inside(func.body) - symbols.keys(), key=str):
         walk.symbols[symbol] = builder.fresh(symbol.name, symbol.lo, symbol.hi, symbol.multiple_of)
     walk.bindings(func.body)
     return walk.results(func.body)
@@ -79,15 +86,6 @@ def emit_body(
 
 def _keep(binding: Binding, builder: Builder) -> None:
     return None
-
-
-def _defined(binding: Binding) -> set[Symbol]:
-    match binding.value:
-        case MatchCast():
-            return defined_by(binding.var.annotation)
-        case IfElse(symbols=symbols):
-            return set(symbols)
-    return set()
 
 
 class _Rebuild:
@@ -155,6 +153,8 @@ class _Walk:
     def _emit(self, var: Var, value: Expression) -> Var:
         if isinstance(value, IfElse):
             return self._emit_branch(var, value)
+        if isinstance(value, Repeat):
+            return self.builder.emit_repeat(value, var.name, var.origin)
         if isinstance(value, MatchCast):
             wanted = _with_dtype_of(value.value, var.annotation)
             return self.builder.match(value.value, wanted, var.name, var.origin)
@@ -172,6 +172,8 @@ class _Walk:
         match value:
             case IfElse():
                 return self._branch(value)
+            case Repeat():
+                return self._repeat(value)
             case Call(attrs=attrs) | CallLibrary(attrs=attrs) if self.symbols:
                 return replace(value, attrs=self._attr(attrs))
             case MakeShape(dims=dims):
@@ -198,6 +200,33 @@ class _Walk:
             tuple(self._symbol(s) for s in branch.symbols),
             tuple(self._expr(e) for e in branch.then_symbols),
             tuple(self._expr(e) for e in branch.other_symbols),
+        )
+
+    def _repeat(self, repeat: Repeat) -> Repeat:
+        """What it carries has the dtypes of its initial values now."""
+        symbols = tuple(self._symbol(s) for s in repeat.symbols)
+        counter = self._symbol(repeat.counter)
+        params = []
+        for param, first in zip(repeat.params, repeat.initial, strict=True):
+            annotation = _with_dtype_of(first, self._annotation(param.annotation))
+            params.append(Var(self.builder.names.pick(param.name), annotation, param.origin))
+            self.values[param] = params[-1]
+        with self.builder.block() as bindings:
+            self.builder.define((counter, *symbols))
+            self.bindings(repeat.body)
+            results = self.results(repeat.body)
+            body = Block(tuple(bindings), results)
+        return replace(
+            repeat,
+            trips=self._expr(repeat.trips),
+            counter=counter,
+            params=tuple(params),
+            body=body,
+            symbols=symbols,
+            first=tuple(map(self._expr, repeat.first)),
+            next=tuple(map(self._expr, repeat.next)),
+            after=tuple(map(self._symbol, repeat.after)),
+            going=None if repeat.going is None else self._expr(repeat.going),
         )
 
     def _emit_branch(self, var: Var, branch: IfElse) -> Var:

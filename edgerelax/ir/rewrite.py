@@ -1,4 +1,4 @@
-"""How passes rewrite graph functions: one walk, values replaced, arms of IfElse included."""
+"""How passes rewrite graph functions: one walk, values replaced, nested bodies included."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,9 +19,12 @@ from edgerelax.ir.graph import (
     MatchCast,
     Module,
     ReadInts,
+    Repeat,
     ToDevice,
     Value,
     Var,
+    bodies,
+    with_bodies,
 )
 
 Values = dict[Value, Value]
@@ -47,12 +50,9 @@ def rewrite_block(block: Block, visit: Visit, replaced: Values) -> Block:
     out: list[Binding] = []
     for binding in block.bindings:
         value = substitute_operands(binding.value, replaced)
-        if isinstance(value, IfElse):
-            value = replace(
-                value,
-                then=rewrite_block(value.then, visit, dict(replaced)),
-                other=rewrite_block(value.other, visit, dict(replaced)),
-            )
+        value = with_bodies(
+            value, [rewrite_block(body, visit, dict(replaced)) for body in bodies(value)]
+        )
         result = visit(binding if value is binding.value else Binding(binding.var, value))
         if isinstance(result, list):
             out.extend(result)
@@ -64,7 +64,7 @@ def rewrite_block(block: Block, visit: Visit, replaced: Values) -> Block:
 
 
 def substitute_operands(value: Expression, replaced: Values) -> Expression:
-    """The same expression over replaced operands; arms of IfElse are left to the walk."""
+    """The same expression over replaced operands; nested bodies are left to the walk."""
 
     def get(v: Value) -> Value:
         return replaced.get(v, v)
@@ -83,15 +83,17 @@ def substitute_operands(value: Expression, replaced: Values) -> Expression:
             return replace(value, fields=tuple(get(f) for f in value.fields))
         case IfElse(cond=Var() | Constant() as cond) if cond in replaced:
             return replace(value, cond=get(cond))
+        case Repeat():
+            first = tuple(get(v) for v in value.initial)
+            return value if first == value.initial else replace(value, initial=first)
         case Var() | Constant():
             return get(value)
     return value
 
 
 def all_bindings(block: Block) -> Iterator[Binding]:
-    """Every binding of a block, those inside arms before the IfElse that holds them."""
+    """Every binding of a block, those inside nested bodies before the one that holds them."""
     for binding in block.bindings:
-        if isinstance(binding.value, IfElse):
-            yield from all_bindings(binding.value.then)
-            yield from all_bindings(binding.value.other)
+        for body in bodies(binding.value):
+            yield from all_bindings(body)
         yield binding

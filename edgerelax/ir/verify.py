@@ -1,12 +1,12 @@
 """What must hold of a module after every pass; a VerifyError is a fault of ours.
 
 Graph functions: every value is defined once and used where it is visible; the same for symbols,
-which are defined by bare dims of parameters, by match_cast and by branches. Annotations say at
+which are defined by bare dims of parameters, by match_cast, branches and loops. Annotations say at
 least what deduction finds and do not contradict it. A call of a loop function passes exactly the
 buffers it names. Loop functions: verify_loop.py.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from edgerelax.ir.builder import loop_result
 from edgerelax.ir.deduce import (
@@ -31,8 +31,10 @@ from edgerelax.ir.graph import (
     MatchCast,
     Module,
     ReadInts,
+    Repeat,
     Value,
     Var,
+    body_exprs,
     module_states,
     operands,
     states,
@@ -93,7 +95,7 @@ class _FuncVerifier:
             self.define(param, scope)
             scope.symbols |= defined_by(param.annotation)
         if func.attrs.get("primitive"):  # shares the symbols of its only caller
-            scope.symbols |= _all_symbols(func)
+            scope.symbols |= _all_symbols(func, self.module.loops)
         for param in func.params:
             self.check_symbols(symbols_of(param.annotation), scope, None)
         self.block(func.body, scope)
@@ -157,6 +159,8 @@ class _FuncVerifier:
         match value:
             case IfElse():
                 self.branch(binding, value, scope)
+            case Repeat():
+                self.repeat(binding, value, scope)
             case MatchCast(value=source):
                 scope.symbols |= defined_by(var.annotation)
                 if subsumes(var.annotation, source.annotation) is Fit.IMPOSSIBLE:
@@ -247,6 +251,38 @@ class _FuncVerifier:
                 self.fits(wanted, result.annotation, "promised by the branch", binding)
         scope.symbols |= set(branch.symbols)
 
+    def repeat(self, binding: Binding, repeat: Repeat, scope: _Scope) -> None:
+        whole, counts = binding.var.annotation, len(repeat.symbols)
+        if not isinstance(whole, Tuple):
+            self.fail(f"a loop gives a tuple, annotated {whole}", binding)
+            return
+        own = (repeat.counter, *repeat.symbols, *repeat.after)
+        if set(own) & scope.symbols or len(set(own)) < len(own):
+            self.fail("a loop defines new integers, each once", binding)
+        if not len(repeat.first) == len(repeat.next) == len(repeat.after) == counts:
+            self.fail("a loop carries other counts of integers in and out", binding)
+        if not len(repeat.initial) == len(repeat.params) == len(whole.fields):
+            self.fail("a loop carries other counts of values in and out", binding)
+        if len(repeat.body.results) != len(repeat.params):
+            self.fail("a loop's body gives another count of values than it takes", binding)
+        inner = scope.inner()
+        inner.symbols |= {repeat.counter, *repeat.symbols}
+        for param in repeat.params:
+            kind = param.annotation
+            if not isinstance(kind, Tensor) or kind.dims is None or kind.dtype is None:
+                self.fail(f"a loop carries {param.name}, which is {kind}", binding)
+            self.check_symbols(symbols_of(kind), scope, binding)
+            self.define(param, inner, binding)
+        self.block(repeat.body, inner)
+        self.check_symbols((s for e in body_exprs(repeat) for s in e.symbols()), inner, binding)
+        for param, field, first, result in zip(
+            repeat.params, whole.fields, repeat.initial, repeat.body.results, strict=True
+        ):
+            self.fits(param.annotation, field, "carried", binding)
+            self.fits(param.annotation, first.annotation, "carried", binding)
+            self.fits(param.annotation, result.annotation, "carried", binding)
+        scope.symbols |= set(repeat.after)
+
 
 def _is_exactly(given: Annotation, wanted: Annotation) -> bool:
     """Same dtype and rank, dims proved equal."""
@@ -263,6 +299,9 @@ def _symbols_under(loop: LoopFunc, bound: dict[Atom, ExprLike]) -> set[Symbol]:
     return {s for own in loop.symbols() for s in own.expr.subs(bound).symbols()}
 
 
-def _all_symbols(func: GraphFunc) -> set[Symbol]:
+def _all_symbols(func: GraphFunc, loops: Mapping[str, LoopFunc]) -> set[Symbol]:
     values = (*func.params, *(b.var for b in func.body.bindings))
-    return {s for v in values for s in symbols_of(v.annotation)}
+    calls = (b.value for b in func.body.bindings if isinstance(b.value, CallTIR))
+    called = (loops[call.func] for call in calls if call.func in loops)
+    own = {s for loop in called for s in loop.symbols()}
+    return own | {s for v in values for s in symbols_of(v.annotation)}

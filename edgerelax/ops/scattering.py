@@ -28,6 +28,7 @@ from edgerelax.ops.maps import (
     outputs_of_site,
     tensor_of,
 )
+from edgerelax.ops.rules import known_ints
 from edgerelax.sym import Expr, Opaque, as_expr, ge, select
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
@@ -52,9 +53,12 @@ def _buffers(site: CallSite) -> tuple[Buffer, Buffer, Buffer, Buffer]:
     return data, indices, updates, outputs_of_site(site)[0]
 
 
-def _place(index: Scalar, dim: Expr) -> tuple[Expr, Scalar]:
-    """A loaded integer counted from the front, and whether it lies in the dim."""
-    raw = as_expr(Opaque(cast(index, I64)))
+def _loaded(index: Scalar) -> Expr:
+    return as_expr(Opaque(cast(index, I64)))
+
+
+def _place(raw: Expr, dim: Expr) -> tuple[Expr, Scalar]:
+    """An integer counted from the front, and whether it lies in the dim."""
     place = select(ge(raw, 0), raw, raw + dim)
     return place, in_range(place, 0, dim)
 
@@ -90,7 +94,7 @@ def _lower_elements(site: CallSite) -> LoopFunc:
         return loop_func(site, [Template("scatter", (data, indices, updates), (out,), params)])
     axes = grid(indices)
     at = exprs(axes)
-    place, inside = _place(indices[at], data.dims[axis])
+    place, inside = _place(_loaded(indices[at]), data.dims[axis])
     index = (*at[:axis], place, *at[axis + 1 :])
     store = Stage(out, axes, updates[at], where=inside, index=index)
     return loop_func(site, [map_stage(out, lambda i: data[i]), store])
@@ -130,7 +134,13 @@ def _lower_nd(site: CallSite) -> LoopFunc:
     depth, outer = index_depth(site, tensor_of(site, 0), tensor_of(site, 1), 0), indices.rank - 1
     axes = grid(updates)
     at = exprs(axes)
-    found = [_place(indices[(*at[:outer], as_expr(k))], data.dims[k]) for k in range(depth)]
+    known = known_ints(site, 1)
+    raw = (
+        [_loaded(indices[(*at[:outer], as_expr(k))]) for k in range(depth)]
+        if known is None
+        else known.values  # one place, as known integers have at most rank 1
+    )
+    found = [_place(i, dim) for i, dim in zip(raw, data.dims[:depth], strict=True)]
     index: Dims = (*(place for place, _ in found), *at[outer:])
     inside = _all([condition for _, condition in found]) if found else None
     store = Stage(out, axes, updates[at], where=inside, index=index)

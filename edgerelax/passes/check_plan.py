@@ -1,6 +1,7 @@
 """Prove a memory plan anew, in another way than the planner's: play it, watch who owns what.
 
-For given sizes every binding is walked in program order, each arm of an IfElse in turn. Writing a
+For given sizes every binding is walked in program order, each arm of an IfElse in turn, the body of
+a loop as often as it may find another memory. Writing a
 tensor takes its bytes from whoever held them; reading one whose bytes were taken, writing over an
 operand of the same call, or leaving a slab is a fault. Where a call works in place, what its
 kernels read and write of the two is played on the kernel interpreter, at these sizes. Used in
@@ -22,6 +23,7 @@ from edgerelax.ir.graph import (
     CallTIR,
     GraphFunc,
     IfElse,
+    Repeat,
     Value,
     operands,
     states,
@@ -31,7 +33,7 @@ from edgerelax.ir.kernel_in_place import accesses_only, loads_from, stores_into
 from edgerelax.ir.kernel_interp import run_kernel
 from edgerelax.ir.kernel_memory import KernelFault
 from edgerelax.ir.loop import LoopFunc
-from edgerelax.ir.plan import MemoryPlan, Place, Schedule, Version
+from edgerelax.ir.plan import MemoryPlan, Place, Schedule, Version, crossing
 from edgerelax.ir.types import Tuple, tensor_bytes
 from edgerelax.sym import Symbol
 
@@ -108,6 +110,8 @@ class _Checker:
         for binding in block.bindings:
             if isinstance(binding.value, IfElse):
                 self._if_else(binding, binding.value, memory)
+            elif isinstance(binding.value, Repeat):
+                self._repeat(binding, binding.value, memory)
             else:
                 self._step(binding, memory)
         for result in block.results:
@@ -122,6 +126,55 @@ class _Checker:
                 inside.write(part, self.home(part))
             after.append(inside)
         memory.holders = {o: s for o, s in after[0].holders.items() if o in after[1].holders}
+
+    def _repeat(self, binding: Binding, repeat: Repeat, memory: _Memory) -> None:
+        """The first run, the second, which finds what the first left, and the last."""
+        homes = list(self._written(binding))
+        for value, param, home in zip(repeat.initial, repeat.params, homes, strict=True):
+            self._carry(value, param, home, memory, binding)
+        outer, trips = self.sizes, repeat.trips.eval(self.sizes)
+        integers = [e.eval(outer) for e in repeat.first]
+        for run in sorted({run for run in (0, 1, trips - 1) if 0 <= run < trips}):
+            counted = {repeat.counter: run, **dict(zip(repeat.symbols, integers, strict=True))}
+            self.sizes = {**outer, **counted}
+            self.block(repeat.body, memory)
+            self._next(binding, repeat, homes, memory)
+            integers = [e.eval(self.sizes) for e in repeat.next]
+        self.sizes = {**dict(zip(repeat.after, integers, strict=True)), **outer}
+        for home in homes:
+            memory.write(home, self.home(home))
+
+    def _next(
+        self, binding: Binding, repeat: Repeat, homes: Sequence[Value], memory: _Memory
+    ) -> None:
+        """What the next run takes comes to its places: what crosses by way of a workspace."""
+        aside = crossing(repeat, self.plan.root)
+        scratch = [self._span(p) for p in self.plan.workspaces.get(binding, ())]
+        for k, span in zip(aside, scratch, strict=True):
+            self._copied(self._read(repeat.body.results[k], memory, "a run's end"), span, binding)
+            memory.write((binding, k), span)
+        for k, (param, home) in enumerate(zip(repeat.params, homes, strict=True)):
+            if k not in aside:
+                self._carry(repeat.body.results[k], param, home, memory, binding)
+        for k, span in zip(aside, scratch, strict=True):
+            if memory.holders.get((binding, k)) != span:
+                raise VerifyError(f"memory plan: {binding.var.name} loses what is set aside")
+            memory.write(repeat.params[k], self.home(homes[k]))
+
+    def _carry(
+        self, value: Value, param: Value, home: Value, memory: _Memory, binding: Binding
+    ) -> None:
+        """Copy a value to the place of what is carried; if it is there, it stays."""
+        span, target = self._read(value, memory, binding.var.name), self.home(home)
+        if self.home(param) != target:
+            raise VerifyError(f"memory plan: {param.name} is not where {home.name} is")
+        if span != target:
+            self._copied(span, target, binding)
+        memory.write(param, target)
+
+    def _copied(self, source: Span | None, target: Span, binding: Binding) -> None:
+        if source is not None and _overlap(source, target):
+            raise VerifyError(f"memory plan: {binding.var.name} copies {source} over {target}")
 
     def _step(self, binding: Binding, memory: _Memory) -> None:
         if binding.var in self.plan.aliases:

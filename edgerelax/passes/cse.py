@@ -1,7 +1,7 @@
 """Common subexpressions: equal pure calls on equal operands become one, scope by scope.
 
-Constants are equal if dtype, shape and bytes are. An arm of an IfElse sees what was computed before
-it; what an arm computes stays inside.
+Constants are equal if dtype, shape and bytes are. A nested body sees what was computed before it;
+what it computes stays inside.
 """
 
 from collections.abc import Hashable
@@ -14,9 +14,10 @@ from edgerelax.ir.graph import (
     Constant,
     Expression,
     GetItem,
-    IfElse,
     Module,
     Value,
+    bodies,
+    with_bodies,
 )
 from edgerelax.ir.rewrite import substitute_operands
 
@@ -37,12 +38,8 @@ def _block(block: Block, seen: Seen, replaced: dict[Value, Value], constants: Se
     out: list[Binding] = []
     for binding in block.bindings:
         value = substitute_operands(_share_constants(binding.value, constants), replaced)
-        if isinstance(value, IfElse):
-            value = replace(
-                value,
-                then=_block(value.then, dict(seen), dict(replaced), constants),
-                other=_block(value.other, dict(seen), dict(replaced), constants),
-            )
+        inner = [_block(b, dict(seen), dict(replaced), constants) for b in bodies(value)]
+        value = with_bodies(value, inner)
         key = _key(value)
         if key is not None and key in seen:
             replaced[binding.var] = seen[key]

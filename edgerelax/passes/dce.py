@@ -1,12 +1,13 @@
 """Remove bindings whose value nothing needs, and loop functions that nothing calls.
 
 A MatchCast stays while its value or a symbol that it defines is needed; one of sizes that defines
-nothing is a check and stays. Results of an IfElse stay together.
+nothing is a check and stays. Results of a branch or loop stay together.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from edgerelax.ir.deduce import symbols_defined
 from edgerelax.ir.graph import (
     Binding,
     Block,
@@ -17,12 +18,18 @@ from edgerelax.ir.graph import (
     IfElse,
     MatchCast,
     Module,
+    Repeat,
     Value,
+    bodies,
+    body_exprs,
+    body_symbols,
     operands,
+    used_symbols,
+    with_bodies,
 )
 from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.rewrite import all_bindings
-from edgerelax.ir.types import Shape, exprs_in, exprs_of, symbols_of
+from edgerelax.ir.types import Shape, exprs_in, symbols_of
 from edgerelax.sym import Expr, Symbol
 
 
@@ -59,14 +66,13 @@ class _Sweep:
         self.needed |= checks
         kept: list[Binding] = []
         for binding in reversed(block.bindings):
-            defined = not self.symbols.isdisjoint(_defined(binding))
+            defined = not self.symbols.isdisjoint(symbols_defined(binding))
             if binding.var not in self.needed and not defined and _is_removable(binding):
                 continue
             value = binding.value
             self.symbols |= self._used(value) | symbols_of(binding.var.annotation)
-            if isinstance(value, IfElse):
-                then, other = self.block(value.then, given), self.block(value.other, given)
-                value = replace(value, then=then, other=other)
+            inner = given | set(body_symbols(value))
+            value = with_bodies(value, [self.block(body, inner) for body in bodies(value)])
             self.needed |= set(operands(value))
             kept.append(Binding(binding.var, value))
         return Block(tuple(reversed(kept)), block.results)
@@ -81,10 +87,9 @@ class _Sweep:
                 exprs.extend(e for _, e in value.symbols)
             case Call() | CallLibrary():
                 exprs.extend(exprs_in(value.attrs))
-            case IfElse(cond):
-                exprs.extend((*value.then_symbols, *value.other_symbols))
-                if isinstance(cond, Expr):
-                    exprs.append(cond)
+            case IfElse() | Repeat():
+                exprs.extend(body_exprs(value))
+                found = used_symbols(value)
         return found.union(*(e.symbols() for e in exprs))
 
 
@@ -92,23 +97,13 @@ def _checks(block: Block, given: set[Symbol]) -> tuple[set[Value], set[Symbol]]:
     """Match_casts of known sizes that define nothing, and the symbols known at the block's end."""
     found: set[Value] = set()
     for binding in block.bindings:
-        new = _defined(binding) - given
+        new = symbols_defined(binding) - given
         if isinstance(binding.value, MatchCast) and not new:
             source = binding.value.value.annotation
             if isinstance(source, Shape) and source.dims is not None:
                 found.add(binding.var)
         given = given | new
     return found, given
-
-
-def _defined(binding: Binding) -> set[Symbol]:
-    """Symbols that a binding may define: those of an IfElse, bare dims of a MatchCast."""
-    if isinstance(binding.value, IfElse):
-        return set(binding.value.symbols)
-    if not isinstance(binding.value, MatchCast):
-        return set()
-    atoms = (e.atom for e in exprs_of(binding.var.annotation))
-    return {a for a in atoms if isinstance(a, Symbol)}
 
 
 def _is_removable(binding: Binding) -> bool:

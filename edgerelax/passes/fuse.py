@@ -25,11 +25,12 @@ from edgerelax.ir.graph import (
     CallGraph,
     CallTIR,
     GraphFunc,
-    IfElse,
     Module,
     Value,
     Var,
+    bodies,
     operands,
+    with_bodies,
 )
 from edgerelax.ir.names import Names
 from edgerelax.ir.types import Tensor, tensor_bytes
@@ -99,7 +100,7 @@ class _Fuser:
     outlined: dict[str, GraphFunc]
 
     def block(self, block: Block) -> Block:
-        """Fuse inside nested arms first, then this block's own calls."""
+        """Fuse inside nested bodies first, then this block's own calls."""
         bindings = tuple(self._inside(b) for b in block.bindings)
         block = Block(bindings, block.results)
         nodes = self._nodes(block)
@@ -108,11 +109,8 @@ class _Fuser:
         return self._outline(block, nodes, groups)
 
     def _inside(self, binding: Binding) -> Binding:
-        value = binding.value
-        if not isinstance(value, IfElse):
-            return binding
-        arms = replace(value, then=self.block(value.then), other=self.block(value.other))
-        return Binding(binding.var, arms)
+        inner = [self.block(body) for body in bodies(binding.value)]
+        return Binding(binding.var, with_bodies(binding.value, inner)) if inner else binding
 
     def _nodes(self, block: Block) -> list[_Node]:
         nodes: list[_Node] = []

@@ -21,12 +21,13 @@ from edgerelax.ir.graph import (
     Constant,
     GetItem,
     GraphFunc,
-    IfElse,
     MakeTuple,
     Module,
     Value,
     Var,
+    bodies,
     operands,
+    with_bodies,
 )
 from edgerelax.ir.loop import LoopFunc, Stage
 from edgerelax.ir.names import Names
@@ -62,7 +63,7 @@ class _Joiner:
         self._made: dict[tuple[object, ...], str] = {}  # by functions and what they share
 
     def block(self, block: Block) -> Block:
-        """Join inside arms first, then this block's own calls."""
+        """Join inside nested bodies first, then this block's own calls."""
         bindings = [self._inside(b) for b in block.bindings]
         groups = [g.members for g in self._groups(bindings) if len(g.members) > 1]
         moved = {k for members in groups for k in members}
@@ -76,11 +77,8 @@ class _Joiner:
         return Block(tuple(out), block.results)
 
     def _inside(self, binding: Binding) -> Binding:
-        value = binding.value
-        if not isinstance(value, IfElse):
-            return binding
-        arms = replace(value, then=self.block(value.then), other=self.block(value.other))
-        return Binding(binding.var, arms)
+        inner = [self.block(body) for body in bodies(binding.value)]
+        return Binding(binding.var, with_bodies(binding.value, inner)) if inner else binding
 
     def _groups(self, bindings: Sequence[Binding]) -> list[_Group]:
         """Each map in the first open group that it fits, else in one of its own."""

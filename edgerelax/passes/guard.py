@@ -8,7 +8,18 @@ from dataclasses import replace
 
 from edgerelax.ir.assumptions import collected
 from edgerelax.ir.deduce import call_site, defined_by
-from edgerelax.ir.graph import Binding, Block, Call, IfElse, MakeShape, MatchCast, Module, Var
+from edgerelax.ir.graph import (
+    Binding,
+    Block,
+    Call,
+    MakeShape,
+    MatchCast,
+    Module,
+    Var,
+    bodies,
+    symbols_after,
+    with_bodies,
+)
 from edgerelax.ir.names import Names
 from edgerelax.ir.rewrite import all_bindings
 from edgerelax.ir.types import Shape
@@ -39,10 +50,10 @@ class _Guards:
                 for pair, check in self._checks(binding, value, checked):
                     symbols = pair[0].symbols() | pair[1].symbols()
                     out[max((known.get(s, 0) for s in symbols), default=0)] += check
-            elif isinstance(value, IfElse):
-                arms = (self.block(arm, set(checked)) for arm in (value.then, value.other))
-                binding = Binding(binding.var, replace(value, then=next(arms), other=next(arms)))
-                known.update(dict.fromkeys(value.symbols, k))
+            elif inner := bodies(value):
+                inner = tuple(self.block(body, set(checked)) for body in inner)
+                binding = Binding(binding.var, with_bodies(value, inner))
+                known.update(dict.fromkeys(symbols_after(value), k))
             elif isinstance(value, MatchCast):
                 new = defined_by(binding.var.annotation) - known.keys()
                 known.update(dict.fromkeys(new, k))

@@ -2,7 +2,7 @@
 
 The operand's bytes are the plan's own, they die at this call whatever else renames them, the
 result takes as many, and the kernels allow it (Schedule.in_place). A state's bytes are the host's:
-only what the state becomes may lie over them.
+only what the state becomes may lie over them. So it is with what a loop carries.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +36,10 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class Sharings:
-    """What each call may do, also if that is nothing; and values that lie over a state's bytes."""
+    """What each call may do, also if that is nothing; and what keeps the place of something.
+
+    That are values that lie over the bytes of a state or of a loop's parameter.
+    """
 
     sites: list[Sharing]
     kept: dict[Value, Var]
@@ -56,7 +59,7 @@ def sharings(
             key = call.func, call.device
             pairs = tuple(_fitting(binding, call, life, loops[call.func], allowed.get(key, ())))
             sites.append((binding, key, pairs))
-    own = states(func)
+    own = states(func) | {param: after for param, (_, after) in life.carried.items()}
     kept = _kept(own, life, [pair for _, _, pairs in sites for pair in pairs])
     sites = [(b, key, tuple(_apart(pairs, own, kept))) for b, key, pairs in sites]
     common: dict[tuple[str, str], set[Names]] = {}
@@ -88,8 +91,9 @@ def _kept(own: Mapping[Var, Value], life: Lifetimes, pairs: Sequence[_Pair]) -> 
 
     found: dict[Value, Var] = {}
     for state, after in own.items():
-        for value in path(life.root(after), state) or ():
-            found[value] = state
+        values = path(life.root(after), state) or ()
+        if found.keys().isdisjoint(values):  # what two of them become lies over one
+            found.update(dict.fromkeys(values, state))
     return found
 
 

@@ -34,11 +34,12 @@ from edgerelax.ir.graph import (
     CallTIR,
     Constant,
     GraphFunc,
-    IfElse,
     Module,
     Value,
     Var,
+    bodies,
     operands,
+    with_bodies,
 )
 from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.names import Names
@@ -127,9 +128,9 @@ def _block(block: Block, loops: "_Loops", names: Names, outcome: Outcome) -> Blo
     inner: list[Binding] = []
     for binding in block.bindings:
         value = binding.value
-        if isinstance(value, IfElse):
-            then, other = (_block(b, loops, names, outcome) for b in (value.then, value.other))
-            binding = Binding(binding.var, replace(value, then=then, other=other))
+        if bodies(value):
+            within = [_block(body, loops, names, outcome) for body in bodies(value)]
+            binding = Binding(binding.var, with_bodies(value, within))
         inner.append(binding)
     block = Block(tuple(inner), block.results)
     graph = _Graph(block, loops)
@@ -507,13 +508,13 @@ class _Rewrite:
         layouts = self.states.get(binding)
         if layouts is None:
             replaced = {v: self._plain(v) for v in operands(binding.value)}
-            value = binding.value
-            if isinstance(value, IfElse):
-                arms = (
-                    rewrite_block(arm, lambda b: [b], dict(replaced))
-                    for arm in (value.then, value.other)
-                )
-                value = replace(value, then=next(arms), other=next(arms))
+            value = with_bodies(
+                binding.value,
+                [
+                    rewrite_block(body, lambda b: [b], dict(replaced))
+                    for body in bodies(binding.value)
+                ],
+            )
             self.out.append(Binding(binding.var, substitute_operands(value, replaced)))
             return
         call, var = binding.value, binding.var

@@ -3,6 +3,11 @@
 Points number the bindings in program order, arms of an IfElse one after the other (they never run
 both, so sharing memory between them is safe). A tensor lives from its first writing to its last
 use, both included; results of the function to the end.
+
+What is made before a loop and used in it lives to the loop's end. What a loop carries has a home,
+the tensor that is its result: there its initial value is copied first and, at the end of each run,
+the next one. The home lives from the loop's point on, the parameter that names it in the body only
+to its last use there: what then becomes of it may be written over it (in_place.py).
 """
 
 from dataclasses import dataclass, field
@@ -18,8 +23,10 @@ from edgerelax.ir.graph import (
     IfElse,
     MakeTuple,
     MatchCast,
+    Repeat,
     Value,
     Var,
+    bodies,
     operands,
     states,
 )
@@ -41,6 +48,10 @@ class Lifetimes:
     aliases: dict[Value, Value] = field(default_factory=dict)
     fields: dict[tuple[Value, int], Value] = field(default_factory=dict)  # tuple results by index
     point: dict[Binding, int] = field(default_factory=dict)
+    carried: dict[Var, tuple[Value, Value]] = field(default_factory=dict)
+    """Parameters of loop bodies: their homes, and what the next run takes instead."""
+    closing: dict[Binding, int] = field(default_factory=dict)
+    """Where the bodies of loops end."""
     end: int = 0
 
     def root(self, value: Value) -> Value:
@@ -77,6 +88,9 @@ class _Walker:
             if isinstance(binding.value, IfElse):
                 self._if_else(binding, binding.value)
                 continue
+            if isinstance(binding.value, Repeat):
+                self._repeat(binding, binding.value)
+                continue
             point = self._advance(binding)
             for used in operands(binding.value):
                 self.use(used, point)
@@ -92,9 +106,24 @@ class _Walker:
         last = self._end_of(branch.other)
         self._define_results(binding.var, joined, last, self.main)
 
-    def _end_of(self, arm: Block) -> int:
+    def _repeat(self, binding: Binding, repeat: Repeat) -> None:
+        life, point = self.life, self._advance(binding)
+        for value in repeat.initial:
+            self.use(value, point)
+        outside = list(life.first)
+        self._define_results(binding.var, point, point, self.main)
+        homes = [life.fields[binding.var, k] for k in range(len(repeat.params))]
+        for param, home, after in zip(repeat.params, homes, repeat.body.results, strict=True):
+            self.start(param, point, point, self.main)
+            life.carried[param] = home, after
+        self.block(repeat.body)
+        end = life.closing[binding] = self._end_of(repeat.body)
+        used = (v for v in outside if life.last[v] > point)
+        life.last.update(dict.fromkeys((*used, *homes), end))
+
+    def _end_of(self, body: Block) -> int:
         self.life.end += 1
-        for result in arm.results:
+        for result in body.results:
             self.use(result, self.life.end)
         return self.life.end
 
@@ -169,10 +198,9 @@ def _clashing_views(func: GraphFunc, loops: dict[str, LoopFunc]) -> set[Value]:
     def visit(block: Block) -> None:
         for binding in block.bindings:
             value = binding.value
-            if isinstance(value, IfElse):
-                visit(value.then)
-                visit(value.other)
-            elif isinstance(value, CallTIR | CallLibrary):
+            for body in bodies(value):
+                visit(body)
+            if isinstance(value, CallTIR | CallLibrary):
                 roots = [root(a) for a in value.args]
                 for arg, own in zip(value.args, roots, strict=True):
                     if roots.count(own) > 1 and arg in aliases and not isinstance(own, Constant):

@@ -31,9 +31,12 @@ from edgerelax.ir.graph import (
     GraphFunc,
     IfElse,
     Module,
+    Repeat,
     Value,
     Var,
-    operands,
+    bodies,
+    direct_operands,
+    with_bodies,
 )
 from edgerelax.ir.names import Names
 from edgerelax.ir.outcome import Outcome
@@ -109,9 +112,9 @@ class _Narrowing:
 
     def bind(self, binding: Binding, scope: _Scope) -> None:
         match binding.value:
-            case IfElse() as branch:
-                then, other = (self.block(b, scope.inner()) for b in (branch.then, branch.other))
-                scope.out.append(Binding(binding.var, replace(branch, then=then, other=other)))
+            case IfElse() | Repeat() as nest:
+                inner = [self.block(body, scope.inner()) for body in bodies(nest)]
+                self.keep(Binding(binding.var, with_bodies(nest, inner)), scope)
             case GetItem(value, index) if value in scope.half:
                 self.write_half(binding.var, GetItem(scope.half[value], index), scope)
             case Call() as call if self.call(binding.var, call, scope):
@@ -121,7 +124,7 @@ class _Narrowing:
 
     def keep(self, binding: Binding, scope: _Scope) -> None:
         """As it was, on f32."""
-        full = {v: self.full(v, scope) for v in operands(binding.value) if v in scope.stored}
+        full = {v: self.full(v, scope) for v in direct_operands(binding.value) if v in scope.stored}
         scope.out.append(Binding(binding.var, substitute_operands(binding.value, full)))
 
     def call(self, var: Var, call: Call, scope: _Scope) -> bool:

@@ -20,14 +20,19 @@ from edgerelax.ir.graph import (
     CallLibrary,
     CallTIR,
     Constant,
+    Expression,
     GetItem,
     IfElse,
     MatchCast,
     Module,
     ReadInts,
+    Repeat,
     ToDevice,
     Value,
     Var,
+    bodies,
+    body_params,
+    with_bodies,
 )
 from edgerelax.ir.loop import LoopFunc, Stage, Template
 from edgerelax.ir.rewrite import all_bindings, substitute_operands
@@ -68,8 +73,8 @@ class _Placer:
                 self.devices[binding.var] = device
                 args = tuple(self._on(arg, device, copies, out) for arg in value.args)
                 value = replace(value, args=args, device=device)
-            elif isinstance(value, IfElse):
-                value = self._if_else(binding.var, value, copies, replaced)
+            elif bodies(value):
+                value = self._nest(binding.var, value, copies, replaced, out)
             elif isinstance(value, GetItem | MatchCast) and value.value in self.devices:
                 self.devices[binding.var] = self.devices[value.value]
             out.append(Binding(binding.var, value))
@@ -98,22 +103,27 @@ class _Placer:
             copies[(value, device)] = var
         return copies[(value, device)]
 
-    def _if_else(
+    def _nest(
         self,
         var: Var,
-        branch: IfElse,
+        nest: Expression,
         copies: dict[tuple[Value, str], Value],
         replaced: dict[Value, Value],
-    ) -> IfElse:
-        """Results of both arms end on the main device."""
-        arms = []
-        for arm in (branch.then, branch.other):
-            block = self.block(arm, dict(copies), dict(replaced))
+        out: list[Binding],
+    ) -> Expression:
+        """What nested bodies give is on the main device, and what a loop carries."""
+        if isinstance(nest, Repeat):
+            first = (self._on(v, self.main, copies, out) for v in nest.initial)
+            nest = replace(nest, initial=tuple(first))
+        self.devices.update(dict.fromkeys(body_params(nest), self.main))
+        inner = []
+        for body in bodies(nest):
+            block = self.block(body, dict(copies), dict(replaced))
             extra: list[Binding] = []
             results = tuple(self._on(r, self.main, {}, extra) for r in block.results)
-            arms.append(Block((*block.bindings, *extra), results))
+            inner.append(Block((*block.bindings, *extra), results))
         self.devices[var] = self.main
-        return replace(branch, then=arms[0], other=arms[1])
+        return with_bodies(nest, inner)
 
 
 def runs_on_gpu(loop: LoopFunc) -> bool:
@@ -133,6 +143,7 @@ def _host_work(module: Module, body: Block) -> set[Value]:
     producers: dict[Value, CallTIR] = {}
     others: set[Value] = set()
     for binding in all_bindings(body):
+        others.update(body_params(binding.value))
         if isinstance(binding.value, CallTIR):
             producers[binding.var] = binding.value
         else:

@@ -13,21 +13,23 @@ module.attrs["plans"] has a MemoryPlan for each graph function.
   it is done if it makes the plan smaller.
 * A state is in the host's memory. What it becomes is written over it, or has a place here and is
   copied at the end.
+* What a loop carries has one place (liveness.py). What the next run takes is written over it, or
+  copied there at the end of each run; an initial value that dies at the loop may be there already.
 
 check_plan.py proves it anew.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from types import MappingProxyType
 
 from edgerelax.ir.diagnostics import UnsupportedError
-from edgerelax.ir.graph import Binding, CallTIR, GraphFunc, Module, Value, Var, states
+from edgerelax.ir.graph import Binding, CallTIR, GraphFunc, Module, Repeat, Value, Var, states
 from edgerelax.ir.loop import LoopFunc
 from edgerelax.ir.outcome import Outcome
-from edgerelax.ir.plan import MemoryPlan, Place, Slab
+from edgerelax.ir.plan import MemoryPlan, Place, Slab, crossing
 from edgerelax.ir.rewrite import all_bindings
 from edgerelax.ir.scalar import Buffer
 from edgerelax.ir.types import symbols_of, tensor_bytes
@@ -40,6 +42,7 @@ from edgerelax.sym import (
     bounds,
     maximum,
     product,
+    prove_eq,
     proves_le,
     upper_bound,
 )
@@ -100,10 +103,10 @@ class _Planner:
         self.life = lifetimes(func, loops, main)
         self.states = states(func)
         _check_states(func, self.life)
-        self.kept: dict[Value, Var] = {}  # what lies over states
+        self.kept: dict[Value, Var] = {}  # what lies over states and what loops carry
         self.tokens: dict[Value, _Token] = {}
         for value, first in self.life.first.items():
-            if value in self.states:
+            if value in self.states or value in self.life.carried:
                 continue
             _check_size(value)
             span = (first, self.life.last[value]) if reuse else (0, self.life.end + 1)
@@ -111,12 +114,20 @@ class _Planner:
             self.tokens[value] = _Token(*span, device, tensor_bytes(value.annotation))
         self.scratch: dict[Binding, tuple[_Token, ...]] = {}
         for binding in all_bindings(func.body):
-            call = binding.value
-            if isinstance(call, CallTIR) and (temps := workspaces.get((call.func, call.device))):
-                point = self.life.point[binding]
+            call, point = binding.value, self.life.point[binding]
+            if isinstance(call, CallTIR):
+                temps = workspaces.get((call.func, call.device), ())
+                device, sizes = call.device, [buffer_bytes(b) for b in temps]
+            elif isinstance(call, Repeat):
+                crossed = (call.params[k] for k in crossing(call, self.life.root))
+                device, sizes = main, [tensor_bytes(p.annotation) for p in crossed]
+                point = self.life.closing[binding]
+            else:
+                continue
+            if sizes:
                 span = (point, point) if reuse else (0, self.life.end + 1)
-                sizes = [buffer_bytes(b) for b in temps]
-                self.scratch[binding] = tuple(_Token(*span, call.device, s) for s in sizes)
+                self.scratch[binding] = tuple(_Token(*span, device, s) for s in sizes)
+        self.begun = list(_begun(func, self.life, self.tokens)) if reuse else []
 
     def plan(self, allowed: Allowed, outcome: Outcome) -> MemoryPlan:
         """The plan with all that is in place for free, and what else makes it smaller."""
@@ -143,7 +154,7 @@ class _Planner:
         return best
 
     def _keep(self, kept: dict[Value, Var], outcome: Outcome) -> None:
-        """Take what lies over states out of what is to be placed."""
+        """Take what lies over states and what loops carry out of what is to be placed."""
         self.kept = kept
         self.tokens = {v: t for v, t in self.tokens.items() if v not in kept}
         for state, after in self.states.items():
@@ -173,8 +184,8 @@ class _Planner:
         return [*joined, *(t for ts in self.scratch.values() for t in ts)]
 
     def _planned(self, shared: Sequence[Sharing]) -> MemoryPlan:
-        tokens, every = self._joined(shared), self._tokens([])
-        joined = [*dict.fromkeys(tokens.values()), *every[len(self.tokens) :]]
+        tokens, scratch = self._joined(shared), [t for ts in self.scratch.values() for t in ts]
+        joined, every = ([*dict.fromkeys(ts.values()), *scratch] for ts in (tokens, self.tokens))
         entry = frozenset(s for p in self.func.params for s in symbols_of(p.annotation))
         slabs, places = _place(joined, entry)
         bounded = all(_bound(token) is not None for token in every)
@@ -186,7 +197,7 @@ class _Planner:
             self.life.fields,
             self.life.device,
             {s.binding: dict(s.names) for s in shared},
-            self.kept,
+            {v: state for v, state in self.kept.items() if state in self.states},
             _most_live(joined) if bounded else None,
             sum(_about(t.bytes) for t in every) if bounded else None,
         )
@@ -195,13 +206,37 @@ class _Planner:
         """The token of each value: one for an operand and the result that takes its place."""
         heads: dict[Value, Value] = {}  # of chains of results
         joined: dict[Value, _Token] = {}
-        in_order = sorted(shared, key=lambda s: self.life.point[s.binding])
-        for operand, result in (pair for s in in_order for pair in s.values):
-            if result in self.kept:
-                continue
-            head = heads[result] = heads.get(operand, operand)
-            joined[head] = replace(self.tokens[head], last=self.tokens[result].last)
-        return {v: joined.get(heads.get(v, v), t) for v, t in self.tokens.items()}
+        steps = [(self.life.point[s.binding], s.values) for s in shared]
+        for _, pairs in sorted([*steps, *self.begun], key=lambda step: step[0]):
+            for operand, result in pairs:
+                if operand in self.kept or result in self.kept:
+                    continue
+                head = heads[result] = heads.get(operand, operand)
+                joined[head] = replace(self.tokens[head], last=self.tokens[result].last)
+        tokens = {v: joined.get(heads.get(v, v), t) for v, t in self.tokens.items()}
+        carried = self.life.carried
+        over = [*((p, p) for p in carried), *((v, p) for v, p in self.kept.items() if p in carried)]
+        return tokens | {value: tokens[carried[param][0]] for value, param in over}
+
+
+def _begun(
+    func: GraphFunc, life: Lifetimes, tokens: Mapping[Value, _Token]
+) -> Iterator[tuple[int, tuple[tuple[Value, Value], ...]]]:
+    """The points of loops; initial values that die there, and what is carried in their place."""
+    for binding in all_bindings(func.body):
+        if isinstance(binding.value, Repeat):
+            point, roots = life.point[binding], [life.root(v) for v in binding.value.initial]
+            yield (
+                point,
+                tuple(
+                    (root, home)
+                    for k, root in enumerate(roots)
+                    if root in tokens and life.last[root] == point and roots.count(root) == 1
+                    for home in [life.fields[binding.var, k]]
+                    if life.device[root] == life.device[home]
+                    and prove_eq(tokens[root].bytes, tokens[home].bytes) is True
+                ),
+            )
 
 
 def _by_func(sites: Sequence[Sharing]) -> list[list[Sharing]]:

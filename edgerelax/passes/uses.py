@@ -9,7 +9,7 @@ from edgerelax.ir.graph import Binding, Block, Value, blocks, operands
 class Uses:
     """The uses of every value; None among them stands for a block that gives it as a result.
 
-    What an arm of an IfElse uses from outside, the IfElse uses as well.
+    What a nested body uses from outside, the expression that holds it uses as well.
     """
 
     def __init__(self, body: Block) -> None:

@@ -12,6 +12,7 @@ from edgerelax.ir.builder import Function
 from edgerelax.ir.dtypes import BOOL, F16, F32, U8
 from edgerelax.ops import OPS
 from edgerelax.sym import symbol
+from tests.frontends.onnx.loop_models import MODELS
 
 Arrays = dict[str, np.ndarray]
 MOST_ROWS = 64
@@ -113,6 +114,12 @@ def integers() -> SmallModel:
     return SmallModel(build, expected)
 
 
+def loops(name: str) -> SmallModel:
+    """A loop whose length is a size, or that goes on until data say otherwise."""
+    case = MODELS[name]()
+    return SmallModel(lambda: api.compile(case.proto), case.expected)
+
+
 SMALL = {
     "dense": dense(0),
     "half": dense(0, fp16=True),
@@ -120,4 +127,6 @@ SMALL = {
     "narrow": narrow(),
     "found": found(),
     "integers": integers(),
+    "scan": loops("scan"),
+    "until": loops("until, with rows"),
 }

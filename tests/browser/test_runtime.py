@@ -10,6 +10,7 @@ from tests.browser.conftest import Publish
 from tests.browser.harness import Browser
 from tests.browser.runtime_page import BACKENDS, check, packed, unpacked
 from tests.browser.small_models import MOST_ROWS, SMALL, Arrays
+from tests.frontends.onnx.loop_models import MODELS
 
 
 def rows(count: int, seed: int = 0) -> Arrays:
@@ -352,6 +353,15 @@ def test_sizes_that_only_the_data_tells(page: Browser, published: Publish, backe
     )
     for outputs, x in zip(answer, inputs, strict=True):
         check(unpacked(outputs), SMALL["found"].expected(x))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("name", "case"), [("scan", "scan"), ("until", "until, with rows")])
+def test_loops(page: Browser, published: Publish, backend: str, name: str, case: str) -> None:
+    page.open(name, published(name), backend=backend)
+    runs = MODELS[case]().runs
+    for inputs in [*runs, *reversed(runs)]:
+        check(page.run(name, inputs)[0], SMALL[name].expected(inputs))
 
 
 @pytest.mark.parametrize("name", ["dense", "found"])

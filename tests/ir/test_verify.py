@@ -24,6 +24,7 @@ from edgerelax.ir.graph import (
     MatchCast,
     Module,
     ReadInts,
+    Repeat,
     Value,
     Var,
 )
@@ -69,12 +70,37 @@ def branch(then: Block, other: Block, **more: Any) -> IfElse:
     return IfElse(FLAG, then, other, **more)
 
 
+def looped(body: Block, initial: tuple[Value, ...] = (X,), **more: Any) -> Module:
+    """A loop that carries one value, bound as `y`."""
+    repeat = Repeat(N, next(iter(symbol("i").symbols())), initial, (CARRIED,), body, **more)
+    return module(bind(repeat, Tuple((X.annotation,))))
+
+
 JUST_X = Block((), (X,))
 TWICE = bind(Call(OPS["twice"], (X,)), tensor((2 * N,), F32), "two")
 m_symbol = next(iter(M.symbols()))
 BINDING = bind(CALL)
 
+CARRIED = Var("carried", X.annotation)
+
 BROKEN: dict[str, Callable[[], Module]] = {
+    "a loop gives a tuple": lambda: module(
+        bind(Repeat(N, m_symbol, (X,), (CARRIED,), Block((), (CARRIED,))))
+    ),
+    "f32[2*n], carried f32[n]": lambda: looped(Block((TWICE,), (TWICE.var,))),
+    "another count of values than it takes": lambda: looped(Block((), (X, X))),
+    "other counts of integers in and out": lambda: looped(JUST_X, first=(N,)),
+    "other counts of values in and out": lambda: looped(JUST_X, initial=(X, X)),
+    "a loop defines new integers": lambda: looped(
+        JUST_X, symbols=tuple(N.symbols()), first=(N,), next=(N,), after=(m_symbol,)
+    ),
+    "nothing defines m before its use\n  y: tuple[f32[n]]\n  for i": lambda: looped(
+        JUST_X, going=M
+    ),
+    "carried is used where it is not defined": lambda: module(
+        bind(Repeat(N, m_symbol, (X,), (CARRIED,), JUST_X), Tuple((X.annotation,))),
+        results=(CARRIED,),
+    ),
     "stray is used where it is not defined": lambda: module(bind(Call(OPS["relu"], (STRAY,)))),
     "results of one name": lambda: Module(
         {"main": GraphFunc("main", (X,), Block((), (X, X)), ("a", "a"))}

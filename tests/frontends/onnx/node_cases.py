@@ -48,9 +48,7 @@ UNSUPPORTED_OPS: dict[str, str] = {
 }  # fmt: skip
 """By operator, why a case of it is refused."""
 
-UNSUPPORTED_SYMBOLIC_OPS = dict.fromkeys(
-    ("CausalConvWithState", "LinearAttention", "Scan"), "a loop as long as an input"
-)
+UNSUPPORTED_SYMBOLIC_OPS = {"CausalConvWithState": "the standard says it by means of sizes"}
 """The same, where every dim is a symbol."""
 
 SEQUENCES = (
