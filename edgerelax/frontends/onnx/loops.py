@@ -154,12 +154,22 @@ def _repeated(steps: _Steps) -> Result:
     plans = [
         _HostInts.of(node, value) for value in steps.state if isinstance(value, Var | Constant)
     ]
+    limit = _limit(steps)
     while True:
         before = node.walk.problems_so_far()
-        made = _Loop(steps, plans)
+        made = _Loop(steps, limit, plans)
         if made.build():
             return made.results()
         node.walk.forget_problems(before)
+
+
+def _limit(steps: _Steps) -> Expr:
+    """How many steps there can be: a size, as there may be as many rows."""
+    most = as_expr(UNLIMITED) if steps.trips is None else steps.trips
+    limit = select(eq(steps.begins, 0), 0, most)
+    if proves_le(0, limit):
+        return limit
+    return steps.node.walk.name_dims(steps.node, (maximum(0, limit),))[0]
 
 
 @dataclass(slots=True)
@@ -201,6 +211,7 @@ class _Loop:
     """A loop of the graph in the making. Fields are filled by `build`."""
 
     steps: _Steps
+    limit: Expr
     plans: list[_HostInts]
     counter: Symbol = field(init=False)
     integers: dict[int, tuple[Symbol, ...]] = field(default_factory=dict)
@@ -215,20 +226,10 @@ class _Loop:
     def _node(self) -> Node:
         return self.steps.node
 
-    @property
-    def _limit(self) -> Expr:
-        steps = as_expr(UNLIMITED) if self.steps.trips is None else self.steps.trips
-        return select(eq(self.steps.begins, 0), 0, steps)
-
-    @property
-    def _rows(self) -> Expr:
-        """How many rows there can be."""
-        return maximum(0, self._limit)
-
     def build(self) -> bool:
         """Import the body; False if some plan for integers of the host did not come true."""
         node, builder, steps = self._node, self._node.walk.builder, self.steps
-        name, most = next((o for o in node.proto.output if o), node.op), greatest(self._limit)
+        name, most = next((o for o in node.proto.output if o), node.op), greatest(self.limit)
         last = None if most is None or most >= UNLIMITED else max(0, most - 1)
         self.counter = builder.fresh_symbol(f"{name}_step", 0, last)
         visible = builder.visible
@@ -304,7 +305,7 @@ class _Loop:
 
     def _stack(self, row: Value, backwards: bool, visible: set[Symbol]) -> None:
         """Write a row to its place in a tensor that the loop carries."""
-        node, dims, count = self._node, self._node.dims(row), self._rows
+        node, dims, count = self._node, self._node.dims(row), self.limit
         if not {s for d in dims for s in d.symbols()} <= visible:
             raise node.unsupported(f"steps give rows whose size only they know: {shape_text(dims)}")
         if self.steps.trips is None:
@@ -342,7 +343,7 @@ class _Loop:
         carried = [self._state(k) for k in range(len(steps.state)) if k not in self.integers]
         stacks = self.params[len(carried) :]
         repeat = Repeat(
-            self._limit,
+            self.limit,
             self.counter,
             (*carried, *map(self._empty, stacks)),
             tuple(self.params),
