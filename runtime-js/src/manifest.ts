@@ -7,6 +7,7 @@ import {
   count,
   either,
   first,
+  integer,
   isRecord,
   listOf,
   mapOf,
@@ -226,7 +227,7 @@ const language = object({
 const whole = object({
   producer: text,
   source: object({ file: text, metadata: mapOf(text) }),
-  symbols: mapOf(object({ lo: count, hi: orNull(count), multiple_of: count })),
+  symbols: mapOf(object({ lo: integer, hi: orNull(integer), multiple_of: count })),
   functions: listOf(
     object({ name: text, inputs: tensors, outputs: tensors, states: listOf(text) }),
   ),

@@ -11,6 +11,9 @@ export const text: Check = (value, at) =>
 export const count: Check = (value, at) =>
   Number.isSafeInteger(value) && (value as number) >= 0 ? undefined : `${at} is no count`;
 
+export const integer: Check = (value, at) =>
+  Number.isInteger(value) ? undefined : `${at} is no integer`;
+
 export const anything: Check = () => undefined;
 
 export const matching =

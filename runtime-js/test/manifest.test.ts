@@ -48,6 +48,12 @@ it('lets fields pass that it does not know', () => {
   expect(parseManifest(JSON.stringify({ ...sound(), comment: 1 }), WHERE)).toBeTruthy();
 });
 
+it('takes symbols that can be negative, as bounds of slices that data give', () => {
+  const start = { lo: -(2 ** 63), hi: -1, multiple_of: 1 };
+  const read = parseManifest(JSON.stringify(set(['symbols', 'start'], start)), WHERE);
+  expect(read.symbols['start']).toEqual(start);
+});
+
 describe('other files', () => {
   it.each([
     ['', 'not JSON'],
