@@ -173,6 +173,7 @@ def test_fused_products_of_batches() -> None:
     ("op", "operands", "attrs"),
     [
         ("FusedMatMulActivation", ["x", "w"], {"activation": "Relu", "alpha": 0.5}),
+        ("FusedMatMulActivation", ["x", "w"], {"activation": "Softmax", "activation_axis": 3}),
         ("GemmFastGelu", ["x", "w", "b"], {}),
         ("BiasSoftmax", ["x", "e"], {"axis": 3, "is_inner_broadcast": 1}),
         ("BiasSoftmax", ["x", "o"], {"axis": 2, "is_inner_broadcast": 0}),
@@ -229,7 +230,8 @@ def fused(op: str, args: list[Array], attrs: dict[str, Any]) -> Array:
 
     match op:
         case "FusedMatMulActivation":
-            return np.maximum(attrs["alpha"] * args[0] @ args[1], 0)
+            y = attrs.get("alpha", 1) * args[0] @ args[1]
+            return np.maximum(y, 0) if attrs["activation"] == "Relu" else softmax(y, (3,))
         case "GemmFastGelu":
             z = args[0] @ args[1] + args[2]
             return z / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3)))
@@ -240,6 +242,27 @@ def fused(op: str, args: list[Array], attrs: dict[str, Any]) -> Array:
         case "GroupNorm":
             return groups(args[0])
     return groups(args[0] + args[3][:, None, None] + args[4])
+
+
+@pytest.mark.parametrize("op", ["NhwcConv", "NhwcFusedConv"])
+def test_convolutions_with_channels_last(op: str) -> None:
+    """onnxruntime has them on some devices only: as Conv is on the same image turned."""
+    x = normal(2, 6, 5, 4)
+    constants = {"k": normal(4, 2, 3, 3), "b": normal(4)}
+    attrs = {"group": 2, "pads": [1, 1, 1, 1], "strides": [2, 1]}
+    turned = {"x": np.moveaxis(x, -1, 1)}
+    (conv,) = check("Conv", ["x", "k", "b"], turned, constants, exact=("x",), domain="", **attrs)
+    want = np.moveaxis(conv, 1, -1)
+    fused = op == "NhwcFusedConv"
+    z = normal(*want.shape)
+    infos = [value("x", ["n", "h", "w", 4]), value("z", ["n", "u", "v", 4])][: 1 + fused]
+    operands = ["x", "k", "b", "z"][: 3 + fused]
+    extra: dict[str, Any] = {"activation": "Relu"} if fused else {}
+    proto = model([node(op, operands, ["y"], domain=MICROSOFT, **attrs, **extra)], infos, ["y"],
+                  constants, domains={MICROSOFT: 1})  # fmt: skip
+    inputs = {"x": x, "z": z} if fused else {"x": x}
+    found = evaluate(load(proto), inputs)["y"]
+    np.testing.assert_allclose(found, np.maximum(want + z, 0) if fused else want, atol=1e-5)
 
 
 def test_earlier_names_of_operators_of_the_standard() -> None:

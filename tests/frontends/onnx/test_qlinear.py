@@ -2,8 +2,12 @@
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
-from tests.frontends.onnx.contributed import Array, check, integers, normal
+from edgerelax.frontends.onnx import load
+from edgerelax.ir.evaluate import evaluate
+from tests.frontends.onnx.contributed import MICROSOFT, Array, check, integers, normal
+from tests.frontends.onnx.graphs import model, node, value
 
 
 def test_quantised_products() -> None:
@@ -71,6 +75,19 @@ def test_images_with_their_channels_last() -> None:
         x = image(2, 7, 6, 5) if last else image(2, 5, 7, 6)
         check("QLinearConv", operands, x, SCALES | weights, exact=() if last else ("x",), atol=1,
               channels_last=last, pads=[1, 1, 1, 1])  # fmt: skip
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_means(keepdims: int) -> None:
+    """onnxruntime has no kernel of it on CPUs: the mean of the numbers, in the result's scale."""
+    x = integers(0, 256, 2, 3, 4, dtype="uint8")
+    made = node("QLinearReduceMean", OPERANDS, ["y"], domain=MICROSOFT, axes=[-1, 1],
+                keepdims=keepdims)  # fmt: skip
+    infos = [value("x", ["n", "m", "k"], TensorProto.UINT8)]
+    proto = model([made], infos, ["y"], SCALES, domains={MICROSOFT: 1})
+    found = evaluate(load(proto), {"x": x})["y"]
+    mean = ((x - 128.0) * 0.02).mean((1, 2), keepdims=bool(keepdims))
+    np.testing.assert_allclose(found, np.clip(np.rint(mean / 0.03) + 100, 0, 255), atol=1)
 
 
 def test_choices() -> None:
