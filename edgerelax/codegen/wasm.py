@@ -14,9 +14,13 @@ from edgerelax.codegen import wasm_memory
 from edgerelax.codegen.expand import expand, simplify
 from edgerelax.codegen.wasm_functions import Functions, fused, same_bits
 from edgerelax.codegen.wasm_loops import (
+    COPIES,
     Access,
+    Move,
     Pointer,
+    dead_first,
     find_pointers,
+    is_worth_copies,
     spread_loads,
     widened_loads,
     without_unused,
@@ -219,37 +223,73 @@ class _Printer:
         if not runs:
             self.line(f"(if (i32.lt_s (local.get {counter}) {stop}) (then")
             self.depth += 1
-        self.labels += 1
-        label = f"$l{self.labels}"
         pointers = find_pointers(loop, self.lets, self.sizes)
-        steps = [line for p in pointers if (line := self.start_pointer(p, loop.step))]
-        self.line(f"(loop {label}")
-        self.depth += 1
-        self.block(without_unused(loop.body, frozenset(self.pointers)))
-        for line in steps:
-            self.line(line)
+        moves = [m for p in pointers if (m := self.start_pointer(p, loop.step)).bytes != 0]
+        body = without_unused(dead_first(loop.body), frozenset(self.pointers))
+        loop = replace(loop, body=body)
+        if is_worth_copies(loop, moves, self.pointers):
+            self.copied(loop, stop, moves)
+        else:
+            self.turns(loop, stop, moves)
         self.pointers.clear()
-        step = f"(local.tee {counter} (i32.add (local.get {counter}) (i32.const {loop.step})))"
-        self.line(f"(br_if {label} (i32.lt_s {step} {stop})))")
-        self.depth -= 1
         if not runs:
             self.depth -= 1
             self.line("))")
 
-    def start_pointer(self, pointer: Pointer, step: int) -> str:
-        """Set a pointer before the loop; the line that moves it, if it does not stand still."""
+    def turns(self, loop: For, stop: str, moves: Sequence[Move]) -> None:
+        """The loop itself."""
+        counter, label = self.variable(loop.name, i32(0)), self.label()
+        self.line(f"(loop {label}")
+        self.depth += 1
+        self.block(loop.body)
+        for move in moves:
+            self.line(move.code())
+        step = f"(local.tee {counter} (i32.add (local.get {counter}) (i32.const {loop.step})))"
+        self.line(f"(br_if {label} (i32.lt_s {step} {stop})))")
+        self.depth -= 1
+
+    def copied(self, loop: For, stop: str, moves: Sequence[Move]) -> None:
+        """The loop itself with several turns in text, and a way out after each.
+
+        Cranelift computes a sum only where a store or a branch asks for it: without those ways out
+        it would first load what all turns need, and run out of registers.
+        """
+        left, done, label = self.frame.temp("i32"), self.label(), self.label()
+        start = f"(local.get {self.variable(loop.name, i32(0))})"
+        self.line(f"(local.set {left} (i32.sub {stop} {start}))")
+        self.line(f"(block {done} (loop {label}")
+        self.depth += 1
+        for turn in range(COPIES):
+            if turn:
+                gone = f"(i32.const {turn * loop.step})"
+                self.line(f"(br_if {done} (i32.le_s (local.get {left}) {gone}))")
+                for move in moves:
+                    self.pointers |= move.served(turn)
+            self.block(loop.body)
+        for move in moves:
+            self.line(move.code(COPIES))
+        gone = f"(i32.const {COPIES * loop.step})"
+        rest = f"(local.tee {left} (i32.sub (local.get {left}) {gone}))"
+        self.line(f"(br_if {label} (i32.gt_s {rest} (i32.const 0)))))")
+        self.depth -= 1
+
+    def label(self) -> str:
+        self.labels += 1
+        return f"$l{self.labels}"
+
+    def start_pointer(self, pointer: Pointer, step: int) -> Move:
+        """Set a pointer before the loop; how it moves."""
         place = self.frame.temp("i32")
         start = self.address(pointer.buffer, pointer.start)
         constant = f"(i32.const {start.offset})"
         code = f"(i32.add {start.code} {constant})" if start.offset else start.code
         self.line(f"(local.set {place} {code})")
         size = self.sizes[pointer.buffer]
-        for index, offset in pointer.serves:
-            self.pointers[pointer.buffer, index] = Address(f"(local.get {place})", offset)
         by = simplify(kop("mul", pointer.stride, i32(step * size)))
-        if isinstance(by, KConst) and by.value == 0:
-            return ""
-        return f"(local.set {place} (i32.add (local.get {place}) {self.expr(by)}))"
+        constant_by = int(by.value) if isinstance(by, KConst) else None
+        move = Move(pointer, place, self.expr(by), constant_by)
+        self.pointers |= move.served(0)
+        return move
 
     def branch(self, stmt: If) -> None:
         self.line(f"(if {self.expr(stmt.cond)} (then")

@@ -1,15 +1,18 @@
-"""What makes inner loops of CPU kernels fast: pointers that step, loads straight into all lanes.
+"""What makes inner loops of CPU kernels fast: pointers, loads into all lanes, copies of the body.
 
 An innermost loop over i that accesses element base + i * stride, both fixed while it runs, keeps a
 pointer instead of computing the address anew; accesses that differ by a small constant share one.
 A scalar that is only ever spread over lanes is loaded into all of them at once. On a product of
-480 x 480 x 512 both together take V8 from 25 to 31 GFLOP/s and leave Cranelift where it was.
+480 x 480 x 512 both together take V8 from 25 to 31 GFLOP/s and leave Cranelift where it was: what
+that needs is docs/decisions/0008-two-compilers.md.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from edgerelax.codegen.expand import simplify
+from edgerelax.codegen.wasm_memory import Address
 from edgerelax.ir.dtypes import I32
 from edgerelax.ir.kernel import (
     Assign,
@@ -28,6 +31,7 @@ from edgerelax.ir.kernel import (
     KVec,
     Let,
     VarDecl,
+    kop,
     operands,
     stmt_exprs,
     walk_expr,
@@ -38,6 +42,10 @@ from edgerelax.ir.kernel import (
 
 _MAX_DISTANCE = 1024  # bytes from a pointer; no tensor lies below that address
 _MAX_POINTERS = 12
+_LONGEST = 24  # statements of a loop whose copies are worth their text
+
+COPIES = 4
+"""Turns of a loop in text, where there are several."""
 
 Access = tuple[str, KExpr]
 """A buffer and an index as the kernel has it."""
@@ -53,6 +61,75 @@ class Pointer:
     start: KExpr
     stride: KExpr
     serves: tuple[tuple[KExpr, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """How a pointer in a local moves with a turn of its loop: by bytes, known or not."""
+
+    pointer: Pointer
+    place: str
+    by: str
+    bytes: int | None
+
+    def is_near(self, turns: int) -> bool:
+        """Whether the places of so many turns are constants away from the first one's."""
+        if self.bytes is None or self.bytes < 0:
+            return False
+        farthest = max(offset for _, offset in self.pointer.serves)
+        return farthest + turns * self.bytes < _MAX_DISTANCE
+
+    def served(self, turn: int) -> dict[Access, Address]:
+        """Where accesses go in a turn, counted from the one that the pointer stands at."""
+        ahead = turn * (self.bytes or 0)
+        return {
+            (self.pointer.buffer, index): Address(f"(local.get {self.place})", ahead + offset)
+            for index, offset in self.pointer.serves
+        }
+
+    def code(self, turns: int = 1) -> str:
+        """The line that moves it; only by known bytes several turns at once."""
+        by = self.by if self.bytes is None else f"(i32.const {turns * self.bytes})"
+        return f"(local.set {self.place} (i32.add (local.get {self.place}) {by}))"
+
+
+def is_worth_copies(loop: For, moves: Collection[Move], served: Collection[Access]) -> bool:
+    """Whether to write several turns in text: of long loops that add to several vectors of sums.
+
+    Places must be constants away from those of the first turn: to move pointers in between costs V8
+    as much as it saves.
+    """
+    length = simplify(kop("sub", loop.stop, loop.start))
+    if isinstance(length, KConst) and int(length.value) < 2 * COPIES * loop.step:
+        return False
+    if len(loop.body) > _LONGEST or not all(isinstance(s, Let | Assign) for s in loop.body):
+        return False
+    sums = sum(isinstance(s, Assign) and s.value.lanes == 4 for s in loop.body)
+    counted = any(
+        isinstance(e, KVar) and e.name == loop.name for s in loop.body for e in _live(s, served)
+    )
+    return sums >= 4 and not counted and all(m.is_near(COPIES) for m in moves)
+
+
+def dead_first(body: tuple[KStmt, ...]) -> tuple[KStmt, ...]:
+    """Products whose second factor alone is of no further use begin with that.
+
+    Cranelift's fused product overwrites its first factor, so that one that lives on is copied.
+    """
+    last = {e.name: k for k, s in enumerate(body) for e in walk_exprs((s,)) if isinstance(e, KVar)}
+    own = {s.name for s in body if isinstance(s, Let)}
+
+    def dies(expr: KExpr, at: int) -> bool:
+        return not isinstance(expr, KVar) or (expr.name in own and last[expr.name] == at)
+
+    done = []
+    for k, stmt in enumerate(body):
+        if isinstance(stmt, Assign) and isinstance(stmt.value, KOp) and stmt.value.fn == "fma":
+            a, b, total = stmt.value.args
+            if dies(b, k) and not dies(a, k):
+                stmt = replace(stmt, value=replace(stmt.value, args=(b, a, total)))
+        done.append(stmt)
+    return tuple(done)
 
 
 def find_pointers(
@@ -224,7 +301,7 @@ def without_unused(body: tuple[KStmt, ...], served: frozenset[Access]) -> tuple[
         body = kept
 
 
-def _live(stmt: KStmt, served: frozenset[Access]) -> Iterator[KExpr]:
+def _live(stmt: KStmt, served: Collection[Access]) -> Iterator[KExpr]:
     """The expressions of a statement, except the indices of served accesses."""
     todo = [*stmt_exprs(stmt)]
     if isinstance(stmt, KStore) and (stmt.buffer, stmt.index) in served:

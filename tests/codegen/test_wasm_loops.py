@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgerelax.codegen.wasm import print_wat
+from edgerelax.codegen.wasm_loops import COPIES, dead_first, spread_loads
 from edgerelax.ir.dtypes import F32, I32, U8, DType
 from edgerelax.ir.kernel import (
     WORKGROUP,
@@ -16,9 +17,11 @@ from edgerelax.ir.kernel import (
     Kernel,
     KExpr,
     KLoad,
+    KOp,
     KScalar,
     KStmt,
     KStore,
+    KVar,
     KVec,
     Let,
     VarDecl,
@@ -211,3 +214,50 @@ def program(draw: st.DrawFn) -> Kernel:
 @given(program(), st.integers(0, 5))
 def test_random_indices(k: Kernel, n: int) -> None:
     agree(k, n)
+
+
+def products(n: KExpr, step: int = 1) -> tuple[KStmt, ...]:
+    """Four vectors of sums over rows of x from y on, and where their products begin."""
+    rows = [Let(f"a{r}", KLoad(F32, 1, "x", kop("add", AT, i32(16 * r)))) for r in range(2)]
+    columns = [
+        Let(f"b{c}", KLoad(F32, 4, "x", kop("add", kop("mul", AT, i32(8)), i32(4 * c))))
+        for c in range(2)
+    ]
+    sums = [
+        Assign(
+            f"s{r}{c}",
+            kop("fma", KVec(F32, 4, (var(f"a{r}", F32),)), var4(f"b{c}"), var4(f"s{r}{c}")),
+        )
+        for r in range(2)
+        for c in range(2)
+    ]
+    zero = KVec(F32, 4, (f32(0.0),))
+    names = [(r, c) for r in range(2) for c in range(2)]
+    return (
+        *(VarDecl(f"s{r}{c}", zero) for r, c in names),
+        loop("i", n, *columns, *rows, *sums, step=step),
+        *(KStore("y", i32(8 * r + 4 * c), var4(f"s{r}{c}")) for r, c in names),
+    )
+
+
+def var4(name: str) -> KVar:
+    return KVar(F32, 4, name)
+
+
+@pytest.mark.parametrize("step", [1, 3])
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 4, 5, 8, 9, 15])
+def test_loops_over_vectors_of_sums_have_several_turns_in_text(n: int, step: int) -> None:
+    text = agree(kernel(*products(N, step), size=160), n=n)
+    assert text.count("(f32x4.mul") == 4 * COPIES and text.count("(br_if $l1 ") == COPIES - 1
+
+
+def test_the_ways_out_of_a_loop_of_known_length() -> None:
+    assert "(br_if $l1 " in agree(kernel(*products(i32(10)), size=160))
+    assert agree(kernel(*products(i32(7)), size=160)).count("(f32x4.mul") == 4  # too short for it
+
+
+def test_products_begin_with_a_factor_of_no_further_use() -> None:
+    body = spread_loads(kernel(*products(N), size=160).body)
+    (turned,) = (dead_first(s.body) for s in body if isinstance(s, For))
+    first = [s.value.args[0] for s in turned if isinstance(s, Assign) and isinstance(s.value, KOp)]
+    assert first == [var4("a0"), var4("a0"), var4("b0"), var4("a1")]
