@@ -1,18 +1,23 @@
 """Loops whose length is a symbol or data: what the importer makes of them, what it refuses."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
 
 from edgerelax.frontends.onnx import load
+from edgerelax.ir.builder import Function
 from edgerelax.ir.diagnostics import EdgeRelaxError, UnsupportedError
 from edgerelax.ir.evaluate import evaluate
-from edgerelax.ir.graph import IfElse, ReadInts, Repeat
+from edgerelax.ir.graph import IfElse, Module, ReadInts, Repeat
 from edgerelax.ir.parser import parse
 from edgerelax.ir.printer import weights_of, write
+from edgerelax.ir.rebuild import rebuild
 from edgerelax.ir.rewrite import all_bindings
 from edgerelax.ir.verify import verify
 from edgerelax.ops import OPS
+from edgerelax.passes.inline import inline
 from tests.frontends.onnx.graphs import model, node, value
 from tests.frontends.onnx.loop_models import INT, MODELS, check, graph, loop, normal, number
 
@@ -30,6 +35,38 @@ def test_what_a_loop_gives(name: str) -> None:
     again = parse(text, OPS, weights_of(module))
     verify(again)
     assert write(again) == text
+
+
+@pytest.mark.parametrize("name", ["nested", "until, with rows", "windows"])
+def test_a_function_with_a_loop_called_twice(name: str) -> None:
+    case = MODELS[name]()
+    callee = replace(load(case.proto).funcs["main"], name="layer")
+    f = Function("main", Module({"layer": callee}))
+    given = [f.param(p.name, p.annotation) for p in callee.params]
+    for call in ("first", "second"):
+        results = f.fields(f.call_graph("layer", *given))
+        for result, value_ in zip(callee.result_names, results, strict=True):
+            f.output(f"{call} {result}", value_)
+    module = inline(f.module())
+    verify(module)
+    for inputs in case.runs:
+        expected, found = case.expected(inputs), evaluate(module, inputs)
+        for call in ("first", "second"):
+            check({k: found[f"{call} {k}"] for k in expected}, expected)
+
+
+def test_a_loop_after_its_sizes_were_fixed() -> None:
+    case = MODELS["scan"]()
+    module = load(case.proto)
+    dims = {
+        symbol: size
+        for param in module.funcs["main"].params
+        for dim, size in zip(param.annotation.dims, case.runs[0][param.name].shape, strict=True)
+        for symbol in dim.symbols()
+    }
+    fixed = rebuild(module, symbols=dims)
+    verify(fixed)
+    check(evaluate(fixed, case.runs[0]), case.expected(case.runs[0]))
 
 
 def kinds(name: str) -> list[type]:
