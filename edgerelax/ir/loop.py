@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from edgerelax.ir.dtypes import I64
-from edgerelax.ir.scalar import Acc, Buffer, Load, Scalar, cast, gathers, loads
+from edgerelax.ir.scalar import Acc, Buffer, Load, Scalar, cast, gathers, listing, loads
 from edgerelax.ir.types import exprs_in
 from edgerelax.sym import Axis, Expr, ExprLike, Symbol, as_expr
 
@@ -75,6 +75,13 @@ class Stage:
         """Buffers it loads from, in order of first use."""
         return tuple(dict.fromkeys(load.buffer for load in self.loads()))
 
+    @property
+    def content(self) -> str:
+        """What makes stages equal."""
+        trees = (self.body, self.init, self.where, self.epilogue)
+        own = (self.out, self.axes, self.reduce, self.combiner, self.index)
+        return repr((own, [None if tree is None else listing(tree) for tree in trees]))
+
     def symbols(self) -> frozenset[Symbol]:
         found: set[Symbol] = set()
         for scalar in self.scalars():
@@ -102,6 +109,11 @@ class Template:
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     params: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def content(self) -> str:
+        """What makes templates equal."""
+        return repr(self)
 
     def reads(self) -> tuple[Buffer, ...]:
         return self.inputs
@@ -136,7 +148,8 @@ class LoopFunc:
     @property
     def content(self) -> str:
         """What makes loop functions equal: all but their names."""
-        return repr((self.inputs, self.outputs, self.stages, sorted(self.weights)))
+        stages = [stage.content for stage in self.stages]
+        return repr((self.inputs, self.outputs, stages, sorted(self.weights)))
 
     def symbols(self) -> tuple[Symbol, ...]:
         """Free symbols, by name."""

@@ -324,6 +324,25 @@ def walk(root: Scalar) -> Iterator[Scalar]:
             todo.extend((a, False) for a in reversed(node.args))
 
 
+def listing(root: Scalar) -> tuple[str, ...]:
+    """What `repr` says with every node once, operands first and then by their numbers.
+
+    As a tree, what many nodes share would be written as often as there are ways to it.
+    """
+    lines: dict[str, int] = {}
+    numbers: dict[Scalar, int] = {}
+    for node in walk(root):
+        of_operands = [numbers[a] for a in node.args]
+        own = [v for f in fields(node) if not _holds_operands(v := getattr(node, f.name))]
+        text = f"{type(node).__name__}{own!r}{of_operands}"
+        numbers[node] = lines.setdefault(text, len(lines))
+    return tuple(lines)
+
+
+def _holds_operands(value: object) -> bool:
+    return isinstance(value[0] if isinstance(value, tuple) and value else value, Scalar)
+
+
 def index_exprs(root: Scalar) -> Iterator[Expr]:
     """All index expressions of a tree."""
     for node in walk(root):

@@ -142,3 +142,15 @@ def test_groups_of_equal_functions_differ_by_their_wiring() -> None:
     want, got = evaluate(module, given), evaluate(after, given)
     for name, array in want.items():
         np.testing.assert_array_equal(got[name], array)
+
+
+def test_values_that_are_read_twice_again_and_again() -> None:
+    """As a tree, what 40 such steps compute has 2 ** 40 nodes."""
+
+    def body(f):
+        x = f.input("x", (4,), F32)
+        for _ in range(40):
+            x = f.call(OPS["mul"], x, f.call(OPS["sin"], x))
+        f.output("y", x)
+
+    assert len(calls(fused(build(body)))) == 1
