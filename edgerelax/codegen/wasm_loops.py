@@ -4,7 +4,7 @@ An innermost loop over i that accesses element base + i * stride, both fixed whi
 pointer instead of computing the address anew; accesses that differ by a small constant share one.
 A scalar that is only ever spread over lanes is loaded into all of them at once. On a product of
 480 x 480 x 512 both together take V8 from 25 to 31 GFLOP/s and leave Cranelift where it was: what
-that needs is docs/decisions/0008-two-compilers.md.
+that needs is docs/decisions/0009-two-compilers.md.
 """
 
 from collections import Counter

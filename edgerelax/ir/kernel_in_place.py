@@ -72,13 +72,17 @@ def stores_as_is(kernel: Kernel) -> bool:
     """Whether all that a kernel does is to store elements where it read them."""
     values = {s.name: s.value for s in walk_stmts(kernel.body) if isinstance(s, Let)}
 
-    def known(e: KExpr) -> KExpr:
+    def named(e: KExpr) -> KExpr:
         while isinstance(e, KVar) and e.name in values:
             e = values[e.name]
+        return e
+
+    def known(e: KExpr) -> KExpr:
+        e = named(e)
         return with_operands(e, tuple(map(known, operands(e)))) if operands(e) else e
 
     def as_is(store: KStore) -> bool:
-        value = known(store.value)
+        value = named(store.value)  # not all of it, whose tree may be huge
         if not isinstance(value, KLoad) or value.buffer != store.buffer or store.combine:
             return False
         return known(value.index) == known(store.index)

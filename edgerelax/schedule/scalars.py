@@ -156,24 +156,36 @@ class Scalars:
         a, b, c, d = (self.value(self.in_lane(root, k)) for k in range(4))
         return a, b, c, d
 
-    def varies(self, node: Scalar) -> bool:
+    def varies(self, root: Scalar) -> bool:
         """Whether the value may differ from lane to lane."""
+        todo = [root]
+        while todo:
+            node = todo.pop()
+            if self._settled(node) is not None:
+                continue
+            if _is_index_comparison(node):
+                self._varying[self._in_lanes(node)] = not self._is_uniform(node)
+            elif not isinstance(node, Op | Cast | Select):
+                self._varying[self._in_lanes(node)] = True
+            else:
+                found = [self._settled(a) for a in node.args]
+                if True in found or None not in found:
+                    self._varying[self._in_lanes(node)] = True in found
+                else:
+                    todo += [node, *(a for a in node.args if self._settled(a) is None)]
+        return self._settled(root) is True
+
+    def _settled(self, node: Scalar) -> bool | None:
+        """What `varies` says, if it needs no look at the operands or has had it."""
         if any(self._held_vector(leaf) for leaf in self.held(node)):
             return True
+        key = self._in_lanes(node)
+        return self._varying.get(key) if key[1] else False
+
+    def _in_lanes(self, node: Scalar) -> tuple[Scalar, frozenset[object]]:
+        """A node, and how the axes that it depends on lie over lanes."""
         bound = {a: b for a in self.axes(node) if (b := self.w.lanes(a)) is not None}
-        if not bound:
-            return False
-        key = node, frozenset((a, b.consecutive, b.aligned) for a, b in bound.items())
-        known = self._varying.get(key)
-        if known is None:
-            if _is_index_comparison(node):
-                known = not self._is_uniform(node)
-            elif isinstance(node, Op | Cast | Select):
-                known = any(self.varies(a) for a in node.args)
-            else:
-                known = True
-            self._varying[key] = known
-        return known
+        return node, frozenset((a, b.consecutive, b.aligned) for a, b in bound.items())
 
     def _is_uniform(self, node: Scalar) -> bool:
         """Whether four aligned neighbours lie on one side of a bound that is a multiple of 4."""

@@ -1,8 +1,10 @@
 /** Threads that share the work of the VM's kernels. `edgerelax/vm/pool.c` says how they agree. */
 
+import { EdgeRelaxError } from './errors.ts';
 import { FIRST_PAGES, MOST_PAGES } from './isa.ts';
 
 const MOST_THREADS = 4; // by default
+const ALLOWED_THREADS = 256; // where they are asked for
 const STACK_BYTES = 32 << 10; // kernels have none; functions of libm need a little
 const LEAST_PAGES = 1 << 12; // 256 MiB: with less room than that models do without threads
 
@@ -23,6 +25,10 @@ interface Helper {
 
 /** As many threads as asked for, by default one for each core up to 4; 1 where none can share. */
 export function threadCount(asked: number | undefined): number {
+  if (asked !== undefined && !(asked > 0 && asked <= ALLOWED_THREADS)) {
+    const problem = `threads is ${String(asked)}: 1 to ${ALLOWED_THREADS} are expected`;
+    throw new EdgeRelaxError('input', problem);
+  }
   const isolated = globalThis.crossOriginIsolated ?? builtin('worker_threads') !== undefined;
   if (!isolated || typeof SharedArrayBuffer === 'undefined') return 1;
   return Math.max(1, Math.floor(asked ?? Math.min(cores(), MOST_THREADS)));

@@ -2,8 +2,11 @@ import numpy as np
 import pytest
 
 from edgerelax.ir.dtypes import BOOL, F16, F32, I8, I32, I64, U8
+from edgerelax.ir.kernel_in_place import stores_as_is
 from edgerelax.ir.loop import LoopFunc, Stage, axis, grid
 from edgerelax.ir.scalar import Buffer, Value, cast, constant, gather, in_range, op, select
+from edgerelax.schedule.select import schedule
+from edgerelax.schedule.target import WEBGPU
 from edgerelax.sym import as_expr, symbol
 from tests.schedule.oracle import check, single
 
@@ -31,6 +34,22 @@ def test_vector_body_with_broadcasts_and_splats(n):
 def test_transpose(n, m):
     x, z = buf("x", F32, M, N), buf("z", F32, N, M)
     check(single("f", [x], z, lambda i, j: x[j, i]), {"n": n, "m": m})
+
+
+def test_a_long_chain_of_steps():
+    """Deeper than Python's stack; as a tree, what reads a value twice again and again is huge."""
+    x, z = buf("x", F32, 8), buf("z", F32, 8)
+
+    def body(i):
+        value = x[i]
+        for _ in range(300):
+            value = op("sin", value) * 0.5 + value * 0.25
+        return value
+
+    func = single("f", [x], z, body)
+    check(func, {}, targets=(WEBGPU,))
+    kernels = [k for version in schedule(func, WEBGPU).versions for k in version.kernels]
+    assert kernels and not any(map(stores_as_is, kernels))
 
 
 def test_transpose_of_aligned_dims():

@@ -65,6 +65,8 @@ def rope_of(how: Settings, base: float, width: int, lengths: Lengths) -> Rope:
             f"{how.origin}: rotary scaling {kind!r} is not known",
             hint=f"known are {', '.join(SCALINGS)}",
         )
+    if width % 2:
+        raise InputError(f"{how.origin}: {width} features of a head turn, but they turn in pairs")
     if not (0 < base < math.inf and 0 <= width <= WIDEST):
         raise InputError(
             f"{how.origin}: {width} features of a head turn by powers of {base:g}, not between 0 "

@@ -147,6 +147,7 @@ def test_dims_that_cannot_be(whole: Path, dims: list[int], told: str) -> None:
         ("attention.head_count", 3, "3 heads"),
         ("rope.freq_base", 0, "by powers of 0"),
         ("rope.dimension_count", 2**31 - 1, "2147483647 features of a head turn"),
+        ("rope.dimension_count", 7, "7 features of a head turn, but they turn in pairs"),
         ("context_length", 1.5, "is 1.5"),
     ],
 )
