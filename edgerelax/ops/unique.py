@@ -30,7 +30,7 @@ from edgerelax.ops.maps import (
 )
 from edgerelax.ops.rules import NUMERIC, allowed
 from edgerelax.ops.shaping import reshape_index
-from edgerelax.sym import Expr, Opaque, as_expr
+from edgerelax.sym import Expr, Opaque, as_expr, maximum
 
 Position = Callable[[Expr], Expr]
 
@@ -217,14 +217,15 @@ def _lower_ranks(site: CallSite) -> LoopFunc:
     first = Buffer("first", I64, (rows, rows))
 
     def where(at: Dims) -> Scalar:
+        """Of equal rows the last column, where neither is less."""
         i, j, c = at
-        return select(_differ(x[i, c], x[j, c]), Value(c), Value(columns))
+        return select(_differ(x[i, c], x[j, c]), Value(c), Value(columns - 1))
 
     def before(at: Dims) -> Scalar:
         i, j = at
-        column = _index(first[i, j], 0, columns)
+        column = _index(first[i, j], 0, maximum(columns, 1))  # none is read where there is none
         less = cast(_less(x[j, column], x[i, column]), I64)
-        return select(op("lt", first[i, j], Value(columns)), less, constant(0, I64))
+        return select(compare("ge", columns, 1), less, constant(0, I64))
 
     (out,) = outputs_of_site(site)
     stages = [
