@@ -134,10 +134,10 @@ def _import(
             f"file {file!r} is for folders with config.json and ONNX models",
             hint="leave it out, or name such a folder",
         )
-    is_file = isinstance(model, str | Path) and is_gguf(model)
-    if inputs and (folder or is_file or isinstance(model, Module)):
+    gguf = isinstance(model, str | Path) and is_gguf(model)
+    if inputs and (folder or gguf or isinstance(model, Module)):
         raise InputError("inputs with initializers are those of an ONNX model in one file")
-    if isinstance(model, str | Path) and is_file:
+    if isinstance(model, str | Path) and gguf:
         return load_gguf(model, dims, quantiser, cache)
     if folder and not genai and not optimum:
         return load_hf(model, dims, quantiser, cache)

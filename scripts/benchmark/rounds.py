@@ -175,7 +175,7 @@ class Race:
     def _new_shape(self, contender: Contender, case: int, into: dict[int, NewShape]) -> None:
         """A usual call, then the first at a case, then three more.
 
-        Behind another's calls its threads spin on and one's own sleep: no fault of the size's.
+        Right behind another's calls first calls on several threads took longer.
         """
         self._try(contender, 0)
         samples = [self._try(contender, case) for _ in range(4)]
